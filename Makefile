@@ -1,0 +1,49 @@
+# One environment in .venv, made from requirements.lock; `make help` lists the targets.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check bench lock
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP)  ## make .venv and fetch the embedded model
+	@$(BIN)/python -m openclaw_rl.model
+
+# torch comes first and outside the hashed file: which build fits (CPU, CUDA, macOS) depends on the machine.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; this is " \
+		+ sys.version.split()[0] + ". Name another one: make $(MAKECMDGOALS) PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
+	$(BIN)/openclaw-rl up $(ARGS)
+
+# Two workers, for two cores. Every test has its own folder and ports; tests too heavy to run beside each other carry
+# the same xdist_group, which one worker then runs in turn. Tests that need a GPU run where there is one.
+test: setup  ## run all tests; ARGS="-k name" are passed on
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(shell command -v nvidia-smi),,-m "not gpu") $(ARGS)
+
+check: $(STAMP)  ## lint, format, strict types, import direction
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py
+
+bench: $(STAMP)  ## measure; ARGS="--json" are passed on
+	$(BIN)/python benchmarks/gateway.py $(ARGS)
+
+lock:  ## resolve requirements.lock anew, with the newest versions that fit
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --strip-extras \
+		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --unsafe-package torch --unsafe-package pip \
+		--output-file requirements.lock pyproject.toml requirements.in

@@ -1,0 +1,161 @@
+"""The sections of the settings tree that learn: `rollout`, `evaluation`, `training`, `release`, `tracking`.
+
+Names are those of the public documentation that people come from (docs/from-the-seeds.md) wherever it names a
+thing; formulas behind the training defaults are in arXiv 2603.10165.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, later, setting
+from openclaw_rl.types import Role
+
+
+class MessageClassification(Section):
+    """Which roles carry the conversation and which accompany it."""
+
+    main_line: tuple[Role, ...] = later(("user", "assistant"), "Roles of the main line.")
+    side: tuple[Role, ...] = later(("system", "tool"), "Roles beside it.")
+
+
+class RewardComputation(Section):
+    """How a reward is made of what followed a turn."""
+
+    type: Literal["next_state_feedback"] = later("next_state_feedback", "What is judged.")
+    aggregation: Literal["majority"] = later("majority", "How votes become one score.")
+    num_samples: PositiveInt = later(3, "Votes for one environment step.")
+
+
+class RolloutConfig(Section):
+    """Sessions, and the episodes of agents in environments."""
+
+    session_timeout_s: PositiveFloat = setting(3600.0, "A session without a request for this long is closed.")
+    collection_mode: Literal["async"] = later("async", "Turns are collected while everything else goes on.")
+    max_concurrent_sessions: PositiveInt = later(100, "Episodes that run at once.")
+    trajectory_format: Literal["multi_turn"] = later("multi_turn", "A trajectory is a whole session.")
+    message_classification: MessageClassification = setting(
+        MessageClassification(), "Which roles carry the conversation."
+    )
+    reward_computation: RewardComputation = setting(RewardComputation(), "How rewards are made.")
+    num_workers: PositiveInt = later(4, "Processes that run episodes.")
+    max_turns: PositiveInt = later(10, "Most turns of one episode.")
+    min_turns: PositiveInt = later(1, "Sessions shorter than this are not trained on.")
+    session_aware: bool = later(True, "Credit flows along a session; false = each turn stands alone.")
+    parallel_envs: PositiveInt = later(16, "Environments open at once.")
+    function_path: Text | None = later(None, "Import path of a rollout of your own.")
+    task_type: Text | None = later(None, "Which kind of task the environment sets.")
+    benchmark: Text | None = later(None, "Which set of tasks the environment takes, such as swe-bench-lite.")
+    max_steps: PositiveInt = later(50, "Most steps of an agent in one task.")
+    tools_config: FsPath | None = later(None, "JSON file with the tools of the tool-call environment.")
+
+
+class EvaluationConfig(Section):
+    """The judge: what it is, how often it votes, and what it accepts as a hint."""
+
+    judge: Literal["rules", "endpoint", "self", "model", "function"] = later("rules", "Which judge reads next states.")
+    judge_model: Text | None = later(None, "Model name that the endpoint judge asks for.")
+    judge_url: Url | None = later(None, "Base URL of the endpoint judge, OpenAI-compatible.")
+    judge_api_key: Secret | None = later(None, "Key of the endpoint judge.")
+    judge_path: FsPath | None = later(None, "Weights of the model judge.")
+    judge_function: Text | None = later(None, "Import path or file of a reward function of your own.")
+    judge_gpus: NonNegativeInt | None = later(None, "GPUs of the model judge; null = what is left.")
+    majority_voting: bool = later(True, "Several votes, majority wins; false = one vote.")
+    num_judges: PositiveInt = later(3, "Votes on each turn.")
+    consensus_threshold: Share = later(0.5, "Share of the votes that a score must exceed; else the judge abstains.")
+    max_candidates: PositiveInt = later(3, "Most hints kept for one turn.")
+    eval_frequency: PositiveInt = later(100, "Optimiser steps between two evaluation runs.")
+
+
+class TrainingConfig(Section):
+    """The trainer: objective, optimiser, adapter, and the machines it runs on."""
+
+    method: Literal["combine", "binary", "opd"] = later("combine", "Which signals train: scores, hints, or both.")
+    preset: Literal["default", "reference"] = later("default", "Our recipe, or the published one, formula for formula.")
+    backend: Literal["local", "fsdp", "tinker", "fireworks"] = later("local", "Where the trainer runs.")
+    load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
+    save_path: FsPath | None = later(None, "Where checkpoints go; null = the data directory.")
+
+    batch_size: PositiveInt = later(4, "Samples that fire a step.")
+    max_wait_s: NonNegativeFloat = later(10.0, "A step also fires this long after the first waiting sample.")
+    gradient_accumulation_steps: PositiveInt = later(1, "Parts that a batch is computed in.")
+    learning_rate: PositiveFloat = later(3e-4, "Peak learning rate.")
+    warmup_steps: NonNegativeInt = later(0, "Steps over which the learning rate rises to its peak.")
+    max_steps: PositiveInt | None = later(None, "Stop training after this many steps; null = never.")
+    num_epochs: PositiveInt = later(1, "How often each batch is gone through.")
+    clip_grad_norm: PositiveFloat = later(1.0, "Largest norm of the gradient.")
+    use_gradient_checkpointing: bool = later(False, "Recompute activations instead of keeping them.")
+
+    binary_weight: NonNegativeFloat = later(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
+    opd_weight: NonNegativeFloat = later(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
+    ppo_clip_ratio: PositiveFloat = later(0.2, "Lower clip of the probability ratio, epsilon.")
+    ppo_clip_ratio_high: PositiveFloat | None = later(0.28, "Upper clip of the ratio; null = as the lower.")
+    value_clip: bool = later(False, "Clip the critic's loss.")
+    value_clip_ratio: PositiveFloat = later(0.2, "How far a value may move where value_clip is on.")
+    gae_gamma: Share = later(0.99, "Discount of later turns of a session.")
+    gae_lambda: Share = later(0.95, "Decay of the session's advantage estimate.")
+    kl_coef: NonNegativeFloat = later(0.0, "Weight of the divergence from the base model; 0 costs nothing.")
+
+    top_k: PositiveInt = later(4, "Width of the student's and the teacher's sets of likely tokens.")
+    hint_selection: Literal["sequence_optimal", "token_optimal", "shortest"] = later(
+        "sequence_optimal", "Which of several hints teaches."
+    )
+    subset_mode: Literal["student", "teacher", "overlap", "union"] = later(
+        "student", "Which tokens distillation moves."
+    )
+    adv_diff_clip: NonNegativeFloat = later(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
+    hint_extraction_model: Text | None = later(None, "Model that extracts hints; null = the judge.")
+
+    teacher: Literal["base", "current", "ema", "path"] = later("base", "Whose weights read the hint.")
+    teacher_source: Literal["trainer", "engine"] = later("trainer", "Which worker computes the teacher.")
+    teacher_path: FsPath | None = later(None, "Hugging Face folder of the teacher where teacher is path.")
+    teacher_load_path: FsPath | None = later(None, "Teacher weights apart from that folder; null = in it.")
+    teacher_temperature: PositiveFloat = later(1.0, "Temperature of the teacher's distribution.")
+    teacher_gpus: NonNegativeInt | None = later(None, "GPUs of a teacher of its own; null = the trainer's.")
+
+    use_lora: bool = later(True, "Train a LoRA adapter; false = all weights.")
+    lora_rank: PositiveInt = later(16, "Rank of the adapter.")
+    lora_alpha: PositiveFloat = later(32.0, "Scale of the adapter, as alpha / rank.")
+    lora_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = later(0.0, "Dropout in front of the adapter.")
+    lora_target_modules: tuple[Text, ...] = later(("all-linear",), "Layers that get one: names, or all-linear.")
+
+    num_gpus: NonNegativeInt | None = later(None, "GPUs of this node for everything together; null = all.")
+    actor_gpus: NonNegativeInt | None = later(None, "GPUs that train; null = what is left.")
+    gpu_ids: tuple[NonNegativeInt, ...] = later((), "The GPUs that train, by number; empty = any.")
+    gpus_per_node: PositiveInt | None = later(None, "Trainer processes on each node; null = one per GPU.")
+    nnodes: PositiveInt = later(1, "Nodes that train together.")
+    node_rank: NonNegativeInt = later(0, "Number of this node among them.")
+    master_addr: Text = later("localhost", "Address of node 0.")
+    master_port: Port = later(6000, "Port of node 0.")
+    tinker_api_key: Secret | None = later(None, "Key of the Tinker back end.")
+    tinker_project_id: Text | None = later(None, "Project of the Tinker back end.")
+    fireworks_api_key: Secret | None = later(None, "Key of the Fireworks back end.")
+
+
+class ReleaseConfig(Section):
+    """How a new version proves itself before it serves."""
+
+    probe_tokens: Annotated[int, Field(ge=256)] = later(
+        256, "Tokens over which engine and trainer must agree about the change."
+    )
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+
+
+class TrackingConfig(Section):
+    """Logs and experiment tracking. Nothing here changes what is learned."""
+
+    log_level: LogLevel = setting("info", "How much is logged; never conversation text.")
+    record_enabled: bool = later(False, "Also write each judged turn and sample to a JSON-lines file.")
+    wandb_mode: Literal["disabled", "offline", "online"] = later("disabled", "Weights & Biases.")
+    wandb_api_key: Secret | None = later(None, "Key of Weights & Biases.")
+    wandb_project: Text = later("openclaw-rl", "Project that runs are filed under.")
+    wandb_run_name: Text | None = later(None, "Name of the run; null = openclaw-rl-METHOD.")
+    tensorboard_dir: FsPath | None = later(None, "Where TensorBoard files go; null = none.")

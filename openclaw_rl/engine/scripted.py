@@ -1,0 +1,247 @@
+"""Prompt ids -> a scripted answer, deterministic to the last log-prob. The shipped fake of an engine.
+
+For tests, examples and `--dry-run`: a real tokenizer, real streaming, cancellation and limits, but no model. The
+answer to a prompt is the first rule whose pattern is found in the last user message, or an echo of that message. It
+depends on nothing else: a prompt that already ends inside the answer (because the first engine died) is continued at
+that very token, with the log-probs that an uninterrupted answer would have had.
+
+Runs in the process that asks (`ScriptedEngine` is an `Engine`) or as a worker:
+
+    python -m openclaw_rl.engine.scripted --socket PATH --tokenizer FOLDER --options '{"tokens_per_s": 50}'
+
+Reads ChatML prompts only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from openclaw_rl.engine.admission import admit
+from openclaw_rl.engine.worker_process import run_worker
+from openclaw_rl.errors import ConfigError, EngineLost, ModelError
+from openclaw_rl.types import BASE_VERSION, Delta, EngineState, GenerateRequest, Json, TokenLogprob
+
+_MAX_TOKENS_A_DELTA = 32
+_MAX_READ_IDS = 4096  # of the last user message: decoding 76k ids takes 20 ms, more than everything else together
+_ECHO_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    r"""What to answer when `match` (a regular expression) is found in the last user message.
+
+    `\1` in `reply` stands for the pattern's first group, and so on. With `fail_after_tokens` the worker kills itself
+    after that many tokens of such an answer, once for each socket path (in process: raises `EngineLost`, once).
+    """
+
+    match: str
+    reply: str
+    fail_after_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptedOptions:
+    """The script. `tokens_per_s` 0 is as fast as possible; the last of `versions` is the live one."""
+
+    replies: tuple[Reply, ...] = ()
+    tokens_per_s: float = 0.0
+    first_token_delay_s: float = 0.0
+    context_window: int = 131072
+    versions: tuple[str, ...] = (BASE_VERSION,)
+
+    @classmethod
+    def from_json(cls, raw: Json) -> ScriptedOptions:
+        """Options as the config file and the command line write them."""
+        known = [field.name for field in fields(cls)]
+        if not isinstance(raw, dict) or not set(raw) <= set(known):
+            raise ConfigError(f"the scripted engine's options are {', '.join(known)}; got {raw!r}")
+        try:
+            return cls(
+                **{
+                    **raw,
+                    "replies": tuple(Reply(**reply) for reply in raw.get("replies", ())),
+                    "versions": tuple(raw.get("versions", (BASE_VERSION,))),
+                }
+            )
+        except TypeError as error:
+            raise ConfigError(f"the scripted engine's options are malformed: {error}") from error
+
+
+class ScriptedEngine:
+    """An `Engine` that follows a script. `failed_marker` is the file that remembers a scripted death."""
+
+    def __init__(self, tokenizer: Path, options: ScriptedOptions, *, failed_marker: Path | None = None) -> None:
+        file = tokenizer / "tokenizer.json"
+        if not file.is_file():
+            raise ModelError(f"{file} is missing; name a model folder with a tokenizer.json")
+        self._tokenizer = Tokenizer.from_file(str(file))
+        self._tokenizer.encode_special_tokens = True  # an echoed "<|im_end|>" stays plain text
+        start, end = (self._tokenizer.token_to_id(text) for text in ("<|im_start|>", "<|im_end|>"))
+        if start is None or end is None:
+            raise ModelError(f"{file} has no <|im_start|> and <|im_end|>; the scripted engine reads ChatML only")
+        self._start, self._end = start, end
+        self._options = options
+        self._rules = [(re.compile(reply.match), reply) for reply in options.replies]
+        self._failed_marker = failed_marker
+        self._failed = False
+        self._state = EngineState(
+            model=tokenizer.name,
+            versions=options.versions,
+            live_version=options.versions[-1],
+            context_window=options.context_window,
+            device="none",
+            dtype="none",
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """The scripted answer, token by token at `tokens_per_s`, in growing pieces where that is 0."""
+        version, max_tokens = admit(request, self._state)
+        answer, rule = self._answer(request.token_ids)
+        stops = {self._end, *request.stop_token_ids}
+        num_wanted = 1 + next(i for i, token in enumerate(answer) if token in stops)
+        num_tokens = min(num_wanted, max_tokens)
+        dies_at = rule.fail_after_tokens if rule is not None else None
+        began_at = asyncio.get_running_loop().time() + self._options.first_token_delay_s
+        sent = 0
+        while sent < num_tokens:
+            if sent == dies_at:
+                self._die()
+            end = min(await self._num_due(sent, began_at), num_tokens)
+            if dies_at is not None and sent < dies_at:
+                end = min(end, dies_at)
+            first_position = len(request.token_ids) + sent
+            delta = self._delta(answer[sent:end], first_position, version, request.sampling.top_logprobs)
+            sent = end
+            if sent == num_tokens:
+                delta = replace(delta, finish_reason="stop" if num_wanted <= max_tokens else "length")
+            yield delta
+
+    async def state(self) -> EngineState:
+        """The script's versions and window."""
+        return self._state
+
+    async def close(self) -> None:
+        """Nothing to let go of."""
+
+    def _answer(self, prompt_ids: Sequence[int]) -> tuple[list[int], Reply | None]:
+        """What is still to be said, up to the end of the message, and the rule that says it."""
+        segments = self._segments_from_the_end(prompt_ids)
+        last = next(segments)
+        user = next((text for text in map(self._user_text, (last, *segments)) if text is not None), "")
+        for pattern, rule in self._rules:
+            if found := pattern.search(user):
+                return self._unsaid(_expand(rule.reply, found), last), rule
+        return self._unsaid(f"You said: {user[:_ECHO_CHARACTERS]}", last), None
+
+    def _segments_from_the_end(self, prompt_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+        """The ids between one <|im_start|> and the next, last message first; all ids if there is no message."""
+        backwards = list(reversed(prompt_ids))
+        begin = 0
+        for _ in range(backwards.count(self._start)):
+            end = backwards.index(self._start, begin)
+            yield backwards[begin:end][::-1]
+            begin = end + 1
+        if begin == 0:
+            yield prompt_ids
+
+    def _user_text(self, segment: Sequence[int]) -> str | None:
+        beginning = list(segment[:_MAX_READ_IDS])
+        if self._end in beginning:
+            del beginning[beginning.index(self._end) :]
+        role, _, text = self._tokenizer.decode(beginning).partition("\n")
+        return text if role == "user" else None
+
+    def _unsaid(self, reply: str, last_segment: Sequence[int]) -> list[int]:
+        reply_ids = self._encode(reply)
+        header = self._encode("assistant\n")
+        if list(last_segment[: len(header)]) == header:
+            given = list(last_segment[len(header) :])
+            if reply_ids[: len(given)] == given:
+                reply_ids = reply_ids[len(given) :]
+            elif reply.startswith(text := self._tokenizer.decode(given)):  # prefilled text, cut differently into ids
+                reply_ids = self._encode(reply[len(text) :])
+        return [*reply_ids, self._end]
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    async def _num_due(self, sent: int, began_at: float) -> int:
+        """How many tokens of the answer are due, more than `sent`; always lets the event loop turn."""
+        loop = asyncio.get_running_loop()
+        rate = self._options.tokens_per_s
+        due_at = began_at + (sent / rate if rate else 0.0)
+        await asyncio.sleep(max(0.0, due_at - loop.time()))
+        if rate:
+            return max(sent + 1, int((loop.time() - began_at) * rate) + 1)
+        return sent + min(max(sent, 1), _MAX_TOKENS_A_DELTA)
+
+    def _delta(
+        self,
+        token_ids: list[int],
+        first_position: int,
+        version: str,
+        num_top: int,
+    ) -> Delta:
+        logprobs = tuple([_logprob(token, first_position + i) for i, token in enumerate(token_ids)])
+        vocab = self._tokenizer.get_vocab_size()
+        tops = tuple(
+            tuple(TokenLogprob((token + rank) % vocab, logprob - rank / 10) for rank in range(num_top))
+            for token, logprob in zip(token_ids, logprobs, strict=True)
+        )
+        return Delta(
+            token_ids=tuple(token_ids),
+            logprobs=logprobs,
+            version=version,
+            top_logprobs=tops if num_top else None,
+        )
+
+    def _die(self) -> None:
+        if self._failed_marker is None:
+            if not self._failed:
+                self._failed = True
+                raise EngineLost("the script lets the engine die here")
+            return
+        try:
+            self._failed_marker.touch(exist_ok=False)
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _expand(template: str, found: re.Match[str]) -> str:
+    """`template` with its group numbers filled in. Unlike `Match.expand`, other backslashes (JSON's) stay."""
+    return re.sub(r"\\(\d)", lambda number: found.group(int(number[1])) or "", template)
+
+
+def _logprob(token: int, position: int) -> float:
+    return -(1 + (token * 7919 + position * 104729) % 997) / 1000
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The worker's command line."""
+    parser = argparse.ArgumentParser(prog="openclaw_rl.engine.scripted")
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path, required=True, help="a model folder with tokenizer.json")
+    parser.add_argument("--options", type=json.loads, default={}, help="JSON object, see ScriptedOptions")
+    arguments = parser.parse_args(argv)
+    marker = arguments.socket.with_name(f"{arguments.socket.name}.failed")
+
+    def load() -> ScriptedEngine:
+        return ScriptedEngine(arguments.tokenizer, ScriptedOptions.from_json(arguments.options), failed_marker=marker)
+
+    return run_worker(arguments.socket, load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

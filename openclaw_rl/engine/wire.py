@@ -1,0 +1,225 @@
+"""JSON <-> types, in the shapes of vLLM's `POST /inference/v1/generate`.
+
+Request:  {"request_id", "token_ids": [...], "model": "v3" | null, "sampling_params": {...}, "stream": true,
+           "return_token_ids": true}
+Chunk:    {"request_id", "choices": [{"index": 0, "token_ids": [...], "logprobs": {"content": [
+           {"token_id", "logprob", "top_logprobs": [{"token_id", "logprob"}]}]}, "finish_reason": null | "stop" |
+           "length" | "abort", "weight_version": "v3"}]}
+Last one: the same, and in the choice `weight_versions` [{"version", "start", "end"}] over the whole output, and
+          `usage` {"prompt_tokens", "completion_tokens", "prompt_tokens_details": {"cached_tokens"}}.
+Error:    {"error": {"message", "type", "code"}}
+
+`weight_version` on every chunk is ours: vLLM labels the output only at its end, but a reader whose engine died in
+the middle must know which weights sampled what it already has.
+
+Knows no sockets. Both sides import it, so it stands on the standard library; orjson is used where it is installed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from openclaw_rl.engine.admission import EngineRefused
+from openclaw_rl.types import Delta, EngineState, GenerateRequest, Json, Sampling, TokenLogprob, VersionSpan
+
+dumps: Callable[[Json], bytes]
+loads: Callable[[bytes | bytearray], Json]
+try:
+    import orjson
+
+    dumps, loads = orjson.dumps, orjson.loads
+except ImportError:
+    import json
+
+    def dumps(value: Json) -> bytes:
+        """The stand-in where orjson is missing: a worker may have the standard library only."""
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+    loads = json.loads
+
+
+def request_to_json(request: GenerateRequest, *, stream: bool = True) -> dict[str, Json]:
+    """What a client posts."""
+    params = request.sampling.to_json()
+    params["logprobs"] = params.pop("top_logprobs")
+    params["stop_token_ids"] = request.stop_token_ids
+    return {
+        "request_id": request.request_id,
+        "token_ids": request.token_ids if isinstance(request.token_ids, list | tuple) else list(request.token_ids),
+        "model": request.version,
+        "sampling_params": params,
+        "stream": stream,
+        "return_token_ids": True,
+    }
+
+
+def request_from_json(raw: Json) -> tuple[GenerateRequest, bool]:
+    """The request and whether its answer streams; `EngineRefused` names the field that is wrong."""
+    if not isinstance(raw, dict):
+        raise EngineRefused(f"the body must be a JSON object, got {type(raw).__name__}")
+    params = raw.get("sampling_params")
+    if not isinstance(params, dict):
+        raise EngineRefused("sampling_params must be an object with at least max_tokens")
+    version = raw.get("model")
+    if not (version is None or isinstance(version, str)):
+        raise EngineRefused("model must be a version label or null")
+    request_id = raw.get("request_id")
+    if not isinstance(request_id, str) or not request_id:
+        raise EngineRefused("request_id must be a non-empty string")
+    request = GenerateRequest(
+        request_id=request_id,
+        token_ids=_token_ids("token_ids", raw.get("token_ids")),
+        sampling=_sampling(params),
+        stop_token_ids=tuple(_token_ids("stop_token_ids", params.get("stop_token_ids") or [])),
+        version=version,
+    )
+    return request, bool(raw.get("stream", False))
+
+
+def chunk_to_json(request_id: str, delta: Delta) -> dict[str, Json]:
+    """A streamed piece of the answer."""
+    choice = {
+        "index": 0,
+        "token_ids": delta.token_ids,
+        "logprobs": {"content": _logprobs_to_json(delta)},
+        "finish_reason": delta.finish_reason,
+        "weight_version": delta.version,
+    }
+    return {"request_id": request_id, "choices": [choice]}
+
+
+def last_chunk_to_json(request: GenerateRequest, delta: Delta, spans: Sequence[VersionSpan]) -> dict[str, Json]:
+    """The chunk with the finish reason; also the whole answer, when `delta` is the whole answer."""
+    chunk = chunk_to_json(request.request_id, delta)
+    chunk["choices"][0]["weight_versions"] = [asdict(span) for span in spans]
+    chunk["usage"] = {
+        "prompt_tokens": len(request.token_ids),
+        "completion_tokens": spans[-1].end if spans else 0,
+        "prompt_tokens_details": {"cached_tokens": delta.num_cached_tokens},
+    }
+    return chunk
+
+
+def delta_from_json(raw: Mapping[str, Json]) -> Delta:
+    """The inverse of both; KeyError or TypeError if the peer does not speak this format."""
+    choice = raw["choices"][0]
+    content = choice["logprobs"]["content"]
+    usage = raw.get("usage")
+    return Delta(
+        token_ids=tuple(choice["token_ids"]),
+        logprobs=tuple([entry["logprob"] for entry in content]),
+        version=choice["weight_version"],
+        top_logprobs=_top_from_json(content),
+        finish_reason=choice["finish_reason"],
+        num_cached_tokens=usage["prompt_tokens_details"]["cached_tokens"] if usage else 0,
+    )
+
+
+def merge(deltas: Sequence[Delta]) -> Delta:
+    """Neighbouring deltas as one. The last one says how the answer ended and which weights were in use then."""
+    if len(deltas) == 1:
+        return deltas[0]
+    last = deltas[-1]
+    tops = [d.top_logprobs for d in deltas if d.token_ids]
+    return Delta(
+        token_ids=_join(d.token_ids for d in deltas),
+        logprobs=_join(d.logprobs for d in deltas),
+        version=last.version,
+        top_logprobs=None if None in tops or not tops else _join(top or () for top in tops),
+        finish_reason=last.finish_reason,
+        num_cached_tokens=last.num_cached_tokens,
+    )
+
+
+def coalesce(deltas: Iterable[Delta]) -> list[Delta]:
+    """As few deltas as possible: neighbours are merged where the same weights sampled them."""
+    return [merge(list(group)) for _, group in groupby(deltas, key=lambda delta: delta.version)]
+
+
+def extend_spans(spans: list[VersionSpan], delta: Delta) -> None:
+    """Adds the tokens of `delta` to the spans of the answer so far."""
+    if not delta.token_ids:
+        return
+    start = spans[-1].end if spans else 0
+    end = start + len(delta.token_ids)
+    if spans and spans[-1].version == delta.version:
+        start = spans.pop().start
+    spans.append(VersionSpan(delta.version, start, end))
+
+
+def state_to_json(state: EngineState) -> dict[str, Json]:
+    """The body of `GET /health`."""
+    return asdict(state)
+
+
+def state_from_json(raw: Mapping[str, Json]) -> EngineState:
+    """The inverse of `state_to_json`."""
+    return EngineState(**{**raw, "versions": tuple(raw["versions"])})
+
+
+def error_to_json(message: str, *, kind: str, code: str | None = None) -> dict[str, Json]:
+    """The error shape of the OpenAI API, which vLLM shares."""
+    return {"error": {"message": message, "type": kind, "code": code}}
+
+
+def _logprobs_to_json(delta: Delta) -> list[dict[str, Json]]:
+    content: list[dict[str, Json]] = [
+        {"token_id": token, "logprob": logprob} for token, logprob in zip(delta.token_ids, delta.logprobs, strict=True)
+    ]
+    if delta.top_logprobs is not None:
+        for entry, tops in zip(content, delta.top_logprobs, strict=True):
+            entry["top_logprobs"] = [{"token_id": top.token_id, "logprob": top.logprob} for top in tops]
+    return content
+
+
+def _top_from_json(content: Sequence[Mapping[str, Json]]) -> tuple[tuple[TokenLogprob, ...], ...] | None:
+    if not content or "top_logprobs" not in content[0]:
+        return None
+    return tuple(
+        tuple([TokenLogprob(top["token_id"], top["logprob"]) for top in entry["top_logprobs"]]) for entry in content
+    )
+
+
+def _sampling(params: Mapping[str, Json]) -> Sampling:
+    known = {ours: params[theirs] for ours, theirs in _SAMPLING_NAMES.items() if params.get(theirs) is not None}
+    for name in ("max_tokens", "top_k", "seed", "top_logprobs"):
+        if name in known and type(known[name]) is not int:
+            raise EngineRefused(f"sampling_params: {_SAMPLING_NAMES[name]} must be an integer, got {known[name]!r}")
+    known["top_k"] = max(known.get("top_k", 0), 0)  # vLLM also writes "off" as -1
+    try:
+        return Sampling.from_json(known)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise EngineRefused(f"sampling_params: {error}") from error
+
+
+_SAMPLING_NAMES = {
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "top_k": "top_k",
+    "min_p": "min_p",
+    "repetition_penalty": "repetition_penalty",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "logit_bias": "logit_bias",
+    "seed": "seed",
+    "top_logprobs": "logprobs",
+}
+
+
+def _token_ids(name: str, raw: Json) -> list[int]:
+    try:
+        if isinstance(raw, list):
+            array("I", raw)  # checks each entry in C: 0.5 ms for 76,000 ids, where a generator expression takes 3.6
+            return raw
+    except (TypeError, OverflowError):
+        pass
+    raise EngineRefused(f"{name} must be a list of token ids (integers from 0)")
+
+
+def _join(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple([item for part in parts for item in part])

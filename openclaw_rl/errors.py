@@ -1,0 +1,65 @@
+"""The exception tree. A message says what happened, what was got, and the remedy.
+
+OpenClawError
+├── ConfigError            a setting is wrong; the message names the nearest valid one
+├── ModelError             a model cannot be found, fetched, verified or understood
+├── RequestError           a client's request is wrong (an HTTP 4xx in the client's dialect)
+├── StoreError             the store cannot be opened or used as asked
+│   ├── StoreBusy          another process is the writer of this directory
+│   └── StoreUnavailable   a write failed (disk full, I/O error): nothing was acknowledged
+└── EngineError            the engine refused or failed a request
+    ├── EngineLost         the engine's process died in the middle
+    └── EngineUnavailable  no engine came up in time
+"""
+
+from __future__ import annotations
+
+
+class OpenClawError(Exception):
+    """Root of everything we raise on purpose."""
+
+
+class ConfigError(OpenClawError):
+    """A setting is wrong."""
+
+
+class ModelError(OpenClawError):
+    """A model cannot be found, fetched, verified or understood."""
+
+
+class RequestError(OpenClawError):
+    """A client's request is wrong. `param` is the field at fault, `code` a machine-readable reason."""
+
+    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code
+
+
+class StoreError(OpenClawError):
+    """The store cannot be opened or used as asked."""
+
+
+class StoreBusy(StoreError):
+    """Another process is the writer of this directory."""
+
+
+class StoreUnavailable(StoreError):
+    """A write failed. Nothing of it was acknowledged; the next write starts from a fresh connection."""
+
+
+class EngineError(OpenClawError):
+    """The engine refused or failed a request."""
+
+
+class EngineLost(EngineError):
+    """The engine's process died, or its connection broke, in the middle of a request."""
+
+
+class EngineUnavailable(EngineError):
+    """No engine came up in time. `retry_after_s` is what the client is told."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,1 @@
+"""Stage 1, request to turn: dialects, sessions, capture, access and the HTTP application."""

@@ -1,0 +1,262 @@
+"""The HTTP application: routes, doors, limits, and the one place where errors become answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import orjson
+from aiohttp import web
+
+from openclaw_rl.config import GatewayConfig
+from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.gateway import feedback
+from openclaw_rl.gateway.auth import Doorkeeper, KeyRing, presented_key
+from openclaw_rl.gateway.dialects.chat.answer import ChatStream, Envelope, whole
+from openclaw_rl.gateway.dialects.chat.request import Limits, parse
+from openclaw_rl.gateway.dialects.openai_errors import error_body
+from openclaw_rl.gateway.exchange import Exchange, Gateway
+from openclaw_rl.gateway.identify import identify
+from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.serving import serve_stream, serve_whole
+from openclaw_rl.types import LOCAL_USER, EngineState, Json, turn_id
+
+log = logging.getLogger("openclaw_rl.gateway")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_HTTP_ERRORS = {
+    404: "there is no such route",
+    405: "this route does not take that method",
+    413: "the body is larger than gateway.max_body_bytes",
+}
+_SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether requests can be answered now; `reason` says why not."""
+
+    ready: bool
+    reason: str = ""
+
+
+class App:
+    """The routes over one gateway. `readiness` and `engine_state` tell what is known, without waiting."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        config: GatewayConfig,
+        *,
+        model: str,
+        keys: KeyRing,
+        metrics: Metrics,
+        readiness: Callable[[], Readiness],
+        engine_state: Callable[[], EngineState | None],
+    ) -> None:
+        self._gateway = gateway
+        self._config = config
+        self._model = model
+        self._keys = keys
+        self._metrics = metrics
+        self._readiness = readiness
+        self._engine_state = engine_state
+        self._started_at = int(time.time())
+        self._doorkeeper = Doorkeeper(
+            host=config.host, allowed_hosts=config.allowed_hosts, allowed_origins=config.allowed_origins
+        )
+        self._limits = Limits(
+            max_messages=config.max_messages,
+            max_nesting=config.max_nesting,
+            max_choices=config.max_choices,
+            max_tokens=config.max_tokens_limit,
+            default_max_tokens=config.default_max_tokens,
+            default_temperature=config.default_temperature,
+        )
+
+    def build(self) -> web.Application:
+        app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/feedback", self._feedback)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{name:.+}", self._one_model)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        return app
+
+    @web.middleware
+    async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every request passes here, whatever its route and verb."""
+        started = time.perf_counter()
+        try:
+            self._doorkeeper.check(request.headers)
+            self._check_headers(request)
+            response = await handler(request)
+        except (OpenClawError, web.HTTPException) as error:
+            response = _refusal(error)
+        except ConnectionError:
+            # The client closed its end while we wrote; the exchange has kept what there was.
+            response = web.Response(status=499)
+        except Exception:
+            # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
+            log.exception("unexpected error", extra={"route": _route(request)})
+            response = _json(500, error_body("something went wrong; the server's log has the reason", status=500))
+        if not response.prepared:
+            response.headers["X-Request-Id"] = _request_id(request)
+            response.headers.update(_SECURITY_HEADERS)
+        seconds = time.perf_counter() - started
+        route = _route(request)
+        self._metrics.requests.labels(route, response.status).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        log.info(
+            "request",
+            extra={"method": request.method, "route": route, "status": response.status, "seconds": round(seconds, 4)},
+        )
+        return response
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        raw = await self._body(request)
+        chat = parse(raw, self._limits, self._model)
+        identity = identify(request.headers, chat.body, chat.request.messages, chat.request.tools)
+        crash_point("gateway.accepted")
+        digest = blake2b(raw, digest_size=16).hexdigest()
+        exchange = await self._gateway.begin(chat.request, identity, user=user, digest=digest, dialect="chat")
+        headers = {
+            "X-OpenClaw-RL-Version": exchange.version,
+            "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
+            "X-Request-Id": _request_id(request),
+            **_SECURITY_HEADERS,
+        }
+        envelope = Envelope(
+            id=f"chatcmpl-{secrets.token_hex(12)}",
+            created=int(time.time()),
+            model=chat.request.model or self._model,
+            fingerprint=exchange.version,
+        )
+        if chat.stream:
+            stream = ChatStream(envelope, exchange, chat, self._gateway.renderer)
+            response = await serve_stream(request, exchange, stream, headers, keepalive_s=self._config.keepalive_s)
+        else:
+            response = await serve_whole(
+                request, exchange, lambda: whole(envelope, exchange, chat, self._gateway.renderer), headers
+            )
+        self._count(exchange)
+        return response
+
+    async def _feedback(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        given = feedback.parse(await self._body(request), user)
+        if await self._gateway.store.turn_owner(given.session, given.index) != user:
+            name = turn_id(given.session, given.index)
+            raise RequestError(f"there is no turn {name!r} of yours", status=404, param="turn_id", code="not_found")
+        await self._gateway.store.put_feedback(given)
+        self._metrics.feedback.inc()
+        return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        if presented_key(request.headers) is not None:  # OpenClaw checks reachability here without its key
+            self._user(request)
+        return _json(200, orjson.dumps({"object": "list", "data": [self._model_json(name) for name in self._names()]}))
+
+    async def _one_model(self, request: web.Request) -> web.StreamResponse:
+        self._user(request)
+        name = request.match_info["name"]
+        if name not in self._names():
+            raise RequestError(
+                f"there is no model {name[:80]!r}; there are {', '.join(self._names())}",
+                status=404,
+                code="model_not_found",
+            )
+        return _json(200, orjson.dumps(self._model_json(name)))
+
+    async def _healthz(self, _: web.Request) -> web.StreamResponse:
+        return _json(200, b'{"ok":true}')
+
+    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+        state = self._readiness()
+        return _json(200 if state.ready else 503, orjson.dumps({"ready": state.ready, "reason": state.reason}))
+
+    async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
+        self._metrics.open_sessions.set(len(self._gateway.sessions))
+        return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
+
+    def _user(self, request: web.Request) -> str:
+        return self._keys.user(request.headers) if self._config.require_key else LOCAL_USER
+
+    async def _body(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._config.request_timeout_s):
+                return await request.read()
+        except TimeoutError:
+            raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
+
+    def _check_headers(self, request: web.Request) -> None:
+        size = len(request.path_qs) + sum(len(name) + len(value) for name, value in request.raw_headers)
+        if size > self._config.max_header_bytes:
+            limit = self._config.max_header_bytes
+            raise RequestError(f"headers of {size} bytes; at most {limit} are accepted", status=431)
+
+    def _names(self) -> list[str]:
+        state = self._engine_state()
+        return [self._model, *(f"{self._model}@{version}" for version in (state.versions if state else ()))]
+
+    def _model_json(self, name: str) -> dict[str, Json]:
+        state = self._engine_state()
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started_at,
+            "owned_by": "openclaw-rl",
+            "max_model_len": state.context_window if state else None,
+        }
+
+    def _count(self, exchange: Exchange) -> None:
+        self._metrics.prompt_tokens.inc(exchange.num_prompt_tokens)
+        for _, completion in exchange.answers:
+            self._metrics.sampled_tokens.inc(len(completion.token_ids))
+            self._metrics.turns.labels(exchange.kind, completion.finish_reason).inc()
+
+
+def _refusal(error: OpenClawError | web.HTTPException) -> web.Response:
+    """The HTTP answer to an error, in OpenAI's shape."""
+    match error:
+        case RequestError():
+            body = error_body(str(error), status=error.status, param=error.param, code=error.code)
+            return _json(error.status, body)
+        case EngineUnavailable():
+            body = error_body(str(error), status=503, code="engine_unavailable")
+            return _json(503, body, {"Retry-After": str(error.retry_after_s)})
+        case EngineError():
+            return _json(503, error_body(str(error), status=503, code="engine_failed"), {"Retry-After": "1"})
+        case StoreError():
+            return _json(503, error_body(str(error), status=503, code="store_unavailable"), {"Retry-After": "5"})
+        case web.HTTPException():
+            message = _HTTP_ERRORS.get(error.status, error.reason or "bad request")
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return _json(error.status, error_body(message, status=error.status), headers)
+        case _:
+            return _json(500, error_body(str(error), status=500))
+
+
+def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _route(request: web.Request) -> str:
+    """The pattern that matched, so that names in paths do not become labels."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "unknown"
+
+
+def _request_id(request: web.Request) -> str:
+    given = request.headers.get("x-request-id", "")
+    return given if given.isascii() and given.isprintable() and 0 < len(given) <= 128 else f"req-{secrets.token_hex(8)}"

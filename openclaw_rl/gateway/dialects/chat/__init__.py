@@ -1,0 +1,1 @@
+"""OpenAI Chat Completions: `request.py` reads it, `answer.py` writes it."""

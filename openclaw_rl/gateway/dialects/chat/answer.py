@@ -1,0 +1,196 @@
+"""Answers as Chat Completions writes them: one JSON object, or server-sent events.
+
+It turns pieces and finished answers into bytes. What is in them was decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.gateway.capture import Piece
+from openclaw_rl.gateway.dialects.chat.request import ChatRequest
+from openclaw_rl.gateway.dialects.openai_errors import error_body
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.types import (
+    Completion,
+    Json,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolArgumentsDelta,
+    ToolCallStart,
+)
+
+
+class Answer(Protocol):
+    """What is known of an answer: its choices as they stand, and what they cost."""
+
+    @property
+    def answers(self) -> Sequence[tuple[Message, Completion]]: ...
+
+    @property
+    def num_prompt_tokens(self) -> int: ...
+
+    @property
+    def num_cached_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What every chunk of one answer repeats."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def to_json(self, kind: str) -> dict[str, Json]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+class ChatStream:
+    """The server-sent events of one answer. A text delta, by far the commonest, is cut from prepared bytes."""
+
+    ping = b": ping\n\n"
+
+    def __init__(self, envelope: Envelope, answer: Answer, chat: ChatRequest, renderer: Renderer) -> None:
+        self._answer = answer
+        self._chat = chat
+        self._renderer = renderer
+        self._envelope = envelope.to_json("chat.completion.chunk")
+        self._head = b"data: " + orjson.dumps(self._envelope)[:-1] + b',"choices":[{"index":'
+
+    def begin(self) -> bytes:
+        opening = {"role": "assistant", "content": ""}
+        return b"".join(self._chunk(i, opening) for i in range(self._chat.request.num_choices))
+
+    def piece(self, index: int, piece: Piece) -> bytes:
+        """The chunks of one piece; with log-probs, ids that made no text yet still get a chunk of their own."""
+        out = b""
+        logprobs = None
+        if self._chat.logprobs and piece.token_ids:
+            logprobs = token_logprobs(self._renderer, piece.token_ids, piece.logprobs, piece.top_logprobs)
+        for event in piece.events:
+            if isinstance(event, TextDelta) and logprobs is None:
+                out += b"%b%d" % (self._head, index)
+                out += b',"delta":{"content":%b},"logprobs":null,"finish_reason":null}]}\n\n' % orjson.dumps(event.text)
+            else:
+                out += self._chunk(index, _delta(event), logprobs=logprobs)
+                logprobs = None
+        if logprobs is not None:
+            out += self._chunk(index, {}, logprobs=logprobs)
+        return out
+
+    def end(self) -> bytes:
+        out = b""
+        for index, (_, completion) in enumerate(self._answer.answers):
+            out += self._chunk(index, {}, finish_reason=completion.finish_reason)
+        if self._chat.include_usage:
+            out += _event({**self._envelope, "choices": [], "usage": usage(self._answer, self._renderer)})
+        return out + b"data: [DONE]\n\n"
+
+    def error(self, error: OpenClawError) -> bytes:
+        return b"data: " + error_body(str(error), status=503) + b"\n\n"
+
+    def _chunk(self, index: int, delta: Json, *, logprobs: Json = None, finish_reason: str | None = None) -> bytes:
+        choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}
+        return _event({**self._envelope, "choices": [choice]})
+
+
+def whole(envelope: Envelope, answer: Answer, chat: ChatRequest, renderer: Renderer) -> bytes:
+    """The one JSON object of an answer that is not streamed."""
+    choices = []
+    for index, (message, completion) in enumerate(answer.answers):
+        logprobs = None
+        if chat.logprobs:
+            logprobs = token_logprobs(renderer, completion.token_ids, completion.logprobs, completion.top_logprobs)
+        choices.append(
+            {
+                "index": index,
+                "message": _message(message),
+                "logprobs": logprobs,
+                "finish_reason": completion.finish_reason,
+            }
+        )
+    return orjson.dumps({**envelope.to_json("chat.completion"), "choices": choices, "usage": usage(answer, renderer)})
+
+
+def usage(answer: Answer, renderer: Renderer) -> dict[str, Json]:
+    """Token counts of one request, over all its choices."""
+    num_prompt = answer.num_prompt_tokens
+    num_completion = sum(len(completion.token_ids) for _, completion in answer.answers)
+    num_reasoning = sum(len(renderer.encode(m.reasoning)) for m, _ in answer.answers if m.reasoning)
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_completion,
+        "total_tokens": num_prompt + num_completion,
+        "prompt_tokens_details": {"cached_tokens": answer.num_cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
+    }
+
+
+def token_logprobs(
+    renderer: Renderer,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    top_logprobs: Sequence[Sequence[TokenLogprob]] | None,
+) -> Json:
+    """Log-probs as the dialect lists them, each token with its text and its bytes."""
+    return {
+        "content": [
+            {
+                **_token(renderer, token, logprob),
+                "top_logprobs": [_token(renderer, t.token_id, t.logprob) for t in top_logprobs[i]]
+                if top_logprobs is not None
+                else [],
+            }
+            for i, (token, logprob) in enumerate(zip(token_ids, logprobs, strict=True))
+        ],
+        "refusal": None,
+    }
+
+
+def _event(data: Json) -> bytes:
+    return b"data: " + orjson.dumps(data) + b"\n\n"
+
+
+def _token(renderer: Renderer, token_id: int, logprob: float) -> dict[str, Json]:
+    raw = renderer.token_bytes(token_id)
+    return {"token": raw.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(raw)}
+
+
+def _message(message: Message) -> dict[str, Json]:
+    out: dict[str, Json] = {"role": "assistant", "content": message.content or None, "refusal": None}
+    if message.reasoning:
+        # vLLM's clients read the first name, most agents the second.
+        out["reasoning"] = out["reasoning_content"] = message.reasoning
+    if message.tool_calls:
+        out["tool_calls"] = message.to_json()["tool_calls"]
+    elif out["content"] is None:
+        out["content"] = ""
+    return out
+
+
+def _delta(event: TextDelta | ReasoningDelta | ToolCallStart | ToolArgumentsDelta) -> Json:
+    match event:
+        case TextDelta(text):
+            return {"content": text}
+        case ReasoningDelta(text):
+            return {"reasoning": text, "reasoning_content": text}
+        case ToolCallStart(index, call_id, name):
+            function = {"name": name, "arguments": ""}
+            return {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+        case ToolArgumentsDelta(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

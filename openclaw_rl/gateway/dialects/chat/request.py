@@ -1,0 +1,298 @@
+"""A Chat Completions body to a `Request`.
+
+It knows the wire and nothing else: no session, no engine, no store. Fields that we do not use are ignored, as clients
+send many; fields that we cannot honour are refused by name rather than dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openclaw_rl.errors import RequestError
+from openclaw_rl.types import Json, Message, Request, Sampling, Tool, ToolCall, ToolChoice
+
+_ROLES: Mapping[str, Literal["system", "user", "assistant", "tool"]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one request may ask for, and what it gets when it does not say."""
+
+    max_messages: int
+    max_nesting: int
+    max_choices: int
+    max_tokens: int
+    default_max_tokens: int | None
+    default_temperature: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRequest:
+    """A parsed request: what to answer, and how the answer is to be written down."""
+
+    request: Request
+    body: Mapping[str, Json]
+    stream: bool
+    include_usage: bool
+    logprobs: bool
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _Function(_Wire):
+    name: str = Field(min_length=1, max_length=256)
+    arguments: str = ""
+
+
+class _ToolCall(_Wire):
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: _Function
+
+
+class _Message(_Wire):
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class _ToolFunction(_Wire):
+    name: str = Field(min_length=1, max_length=256)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class _Tool(_Wire):
+    type: Literal["function"]
+    function: _ToolFunction
+
+
+class _NamedFunction(_Wire):
+    name: str
+
+
+class _NamedTool(_Wire):
+    type: Literal["function"]
+    function: _NamedFunction
+
+
+class _ResponseFormat(_Wire):
+    type: str
+
+
+class _StreamOptions(_Wire):
+    include_usage: bool = False
+
+
+class _Body(_Wire):
+    model: str = Field(default="", max_length=256)
+    messages: list[_Message] = Field(min_length=1)
+    tools: list[_Tool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | _NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = None
+    min_p: float | None = Field(default=None, ge=0, le=1)
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
+    presence_penalty: float | None = Field(default=None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
+    logit_bias: dict[str, float] | None = Field(default=None, max_length=1024)
+    seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
+    stop: str | list[str] | None = None
+    n: int | None = Field(default=None, ge=1)
+    stream: bool | None = None
+    stream_options: _StreamOptions | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(default=None, ge=0, le=20)
+    response_format: _ResponseFormat | None = None
+
+
+def parse(raw: bytes, limits: Limits, model: str) -> ChatRequest:
+    """Reads one body for the served `model`; every mistake in it is a `RequestError` that names the field."""
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise RequestError("the body must be a JSON object", code="invalid_json")
+    messages = body.get("messages")
+    if isinstance(messages, list) and len(messages) > limits.max_messages:
+        raise RequestError(f"{len(messages)} messages; at most {limits.max_messages} are accepted", param="messages")
+    if _depth(body.get("tools"), limits.max_nesting) > limits.max_nesting:
+        raise RequestError(f"tools are nested more than {limits.max_nesting} deep", param="tools")
+    try:
+        wire = _Body.model_validate(body)
+    except ValidationError as error:
+        raise _first_error(error) from None
+    _refuse_unsupported(wire)
+    stream = bool(wire.stream)
+    return ChatRequest(
+        request=_request(wire, limits, model),
+        body=body,
+        stream=stream,
+        include_usage=stream and wire.stream_options is not None and wire.stream_options.include_usage,
+        logprobs=bool(wire.logprobs),
+    )
+
+
+def _request(wire: _Body, limits: Limits, model: str) -> Request:
+    tool_choice: ToolChoice = "auto"
+    forced = None
+    if isinstance(wire.tool_choice, _NamedTool):
+        tool_choice, forced = "required", wire.tool_choice.function.name
+    elif wire.tool_choice is not None:
+        tool_choice = wire.tool_choice
+    tools = tuple(
+        Tool(name=t.function.name, description=t.function.description or "", parameters=t.function.parameters or {})
+        for t in wire.tools or ()
+    )
+    if tool_choice == "required" and not tools:
+        raise RequestError("tool_choice asks for a tool call but there are no tools", param="tool_choice")
+    if wire.n is not None and wire.n > limits.max_choices:
+        raise RequestError(f"n is {wire.n}; at most {limits.max_choices} choices are made", param="n")
+    try:
+        return Request(
+            messages=tuple(_message(m, f"messages.{i}", model) for i, m in enumerate(wire.messages)),
+            tools=tools,
+            tool_choice=tool_choice,
+            forced_tool=forced,
+            parallel_tool_calls=wire.parallel_tool_calls is not False,
+            sampling=_sampling(wire, limits),
+            stop=_stop(wire.stop),
+            num_choices=wire.n or 1,
+            model=wire.model,
+        )
+    except ValueError as error:
+        raise RequestError(str(error)) from None
+
+
+def _sampling(wire: _Body, limits: Limits) -> Sampling:
+    asked = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
+    if asked is not None and not 1 <= asked <= limits.max_tokens:
+        raise RequestError(f"max_tokens must lie in [1, {limits.max_tokens}], got {asked}", param="max_tokens")
+    given: dict[str, Any] = {
+        "temperature": limits.default_temperature if wire.temperature is None else wire.temperature,
+        "top_p": wire.top_p,
+        "top_k": None if wire.top_k is None else max(0, wire.top_k),  # vLLM clients write -1 for "off"
+        "min_p": wire.min_p,
+        "repetition_penalty": wire.repetition_penalty,
+        "presence_penalty": wire.presence_penalty,
+        "frequency_penalty": wire.frequency_penalty,
+        "logit_bias": _logit_bias(wire.logit_bias),
+        "seed": wire.seed,
+        "top_logprobs": wire.top_logprobs,
+    }
+    return Sampling(
+        max_tokens=asked or limits.default_max_tokens or limits.max_tokens,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _logit_bias(raw: Mapping[str, float] | None) -> dict[int, float] | None:
+    if raw is None:
+        return None
+    if not all(token.isascii() and token.isdigit() and len(token) < 10 for token in raw):
+        raise RequestError("logit_bias maps token ids to numbers", param="logit_bias")
+    if not all(-100 <= bias <= 100 for bias in raw.values()):
+        raise RequestError("logit_bias values must lie in [-100, 100]", param="logit_bias")
+    return {int(token): bias for token, bias in raw.items()}
+
+
+def _stop(raw: str | Sequence[str] | None) -> tuple[str, ...]:
+    stops = (raw,) if isinstance(raw, str) else tuple(raw or ())
+    if len(stops) > 16 or not all(0 < len(s) <= 256 for s in stops):
+        raise RequestError("stop takes up to 16 strings of 1 to 256 characters", param="stop")
+    return stops
+
+
+def _message(wire: _Message, param: str, model: str) -> Message:
+    role = _ROLES.get(wire.role)
+    if role is None:
+        raise RequestError(f"unknown role {wire.role[:40]!r}; one of {', '.join(_ROLES)}", param=f"{param}.role")
+    content = wire.content if isinstance(wire.content, str) else _joined(wire.content or (), param, model)
+    message = Message(
+        role=role,
+        content=content,
+        reasoning=wire.reasoning_content or wire.reasoning or "",
+        tool_calls=tuple(
+            ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in wire.tool_calls or ()
+        ),
+        tool_call_id=wire.tool_call_id,
+        name=wire.name,
+    )
+    if "\x00" in content or "\x00" in message.reasoning or any("\x00" in c.arguments for c in message.tool_calls):
+        raise RequestError("text must not hold the NUL character; remove it or escape it", param=f"{param}.content")
+    return message
+
+
+def _joined(parts: Iterable[Mapping[str, Any]], param: str, model: str) -> str:
+    texts: list[str] = []
+    for i, part in enumerate(parts):
+        kind = part.get("type")
+        text = part.get("refusal" if kind == "refusal" else "text")
+        if kind in ("text", "refusal", "input_text", "output_text"):
+            if not isinstance(text, str):
+                raise RequestError("a text part needs a string", param=f"{param}.content.{i}.text")
+            texts.append(text)
+        elif kind in ("image_url", "image", "input_image", "input_audio", "audio", "video_url", "file"):
+            raise RequestError(
+                f"{model} reads text only, not {kind!r} parts; send text, or serve a model that can",
+                param=f"{param}.content.{i}",
+                code="unsupported_content",
+            )
+        else:
+            raise RequestError(f"unknown content part type {str(kind)[:40]!r}", param=f"{param}.content.{i}.type")
+    return "\n".join(texts)
+
+
+def _refuse_unsupported(wire: _Body) -> None:
+    if wire.response_format is not None and wire.response_format.type != "text":
+        raise RequestError(
+            f"response_format {wire.response_format.type[:40]!r} needs constrained decoding, which this engine "
+            "does not do; ask for JSON in the prompt, or offer a tool with that schema and tool_choice",
+            param="response_format",
+            code="unsupported_parameter",
+        )
+    if wire.top_logprobs and not wire.logprobs:
+        raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
+
+
+def _first_error(error: ValidationError) -> RequestError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    param = ".".join(str(part) for part in first["loc"])
+    return RequestError(f"{param}: {first['msg']}", param=param)
+
+
+def _depth(value: Json, limit: int) -> int:
+    """How deeply `value` is nested; stops counting just past `limit`."""
+    depth, level = 0, [value]
+    while level and depth <= limit:
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]
+        depth += 1
+    return depth

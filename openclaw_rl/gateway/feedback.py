@@ -1,0 +1,52 @@
+"""`/v1/feedback`: what a person says about one turn outright. Stored here; the judge reads it later."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from openclaw_rl.errors import RequestError
+from openclaw_rl.types import Feedback, split_turn_id
+
+_RATINGS: dict[str, Literal[-1, 1]] = {"up": 1, "good": 1, "👍": 1, "down": -1, "bad": -1, "👎": -1}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    turn_id: str = Field(max_length=256)
+    score: int | None = Field(default=None, ge=-1, le=1)
+    rating: str | None = None
+    text: str = Field(default="", max_length=65_536)
+
+
+def parse(raw: bytes, user: str) -> Feedback:
+    """Reads `{"turn_id", "score" | "rating", "text"}`; whether the turn exists and is the user's is not known here."""
+    try:
+        body = _Body.model_validate(orjson.loads(raw))
+    except orjson.JSONDecodeError as error:
+        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        param = ".".join(str(part) for part in first["loc"])
+        raise RequestError(f"{param}: {first['msg']}", param=param) from None
+    if body.rating is not None and body.rating not in _RATINGS:
+        raise RequestError(f"rating is one of {', '.join(_RATINGS)}", param="rating")
+    if "\x00" in body.text:
+        raise RequestError("text must not hold the NUL character", param="text")
+    score = body.score if body.score is not None else _RATINGS.get(body.rating or "")
+    try:
+        session, index = split_turn_id(body.turn_id)
+        return Feedback(
+            session=session,
+            index=index,
+            user=user,
+            given_at=time.time(),
+            score=score,  # type: ignore[arg-type]  # pydantic has bounded it to -1, 0, 1
+            text=body.text,
+        )
+    except ValueError as error:
+        raise RequestError(str(error)) from None

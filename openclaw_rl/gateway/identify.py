@@ -1,0 +1,125 @@
+"""Who is calling and what for: the client, the session it names, and whether a person reads the answer.
+
+Turns headers, body keys and the words of a request into an `Identity`. What a client says outright wins; the rest is
+read off what the programs of today really send. A request that nothing marks as housekeeping is a *main* turn:
+a stock client trains by default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.history import is_spoken
+from openclaw_rl.types import Message, Tool, TurnKind
+
+SESSION_HEADERS = ("x-session-affinity", "x-session-id", "session-id", "session_id", "x-claude-code-session-id")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_RUNTIME_LINE = re.compile(r"^Runtime: .*?\bsession=(?P<name>\S+)(?: \| sessionId=(?P<id>\S+))?", re.MULTILINE)
+
+# A heartbeat, a scheduled job or a report runs inside the person's session, but nobody asked and nobody reacts.
+_SIDE_REQUEST = re.compile(
+    r"""\s*(?:
+        Follow\ the\ heartbeat\ monitor\ scratch\ context | Read\ HEARTBEAT\.md\ if\ it\ exists
+      | \[cron:\S+ | Pre-compaction\ memory\ flush | <conversation>
+      | (?:.*\n)*.*produce\ the\ final\ user-visible\ answer\ now
+    )""",
+    re.VERBOSE,
+)
+_SIDE_SESSION = re.compile(r":subagent:|:acp:|:cron:|^openclaw-cron-|internal-session-effects")
+# Without tools, a system prompt that makes the model a writer of titles, summaries or commit messages.
+_SIDE_SYSTEM = re.compile(
+    r"""\b(?:
+        (?:session|conversation|chat|thread)\ title | title\ (?:generator|for\ (?:this|the)\ (?:chat|conversation))
+      | context\ summari[sz]ation | summari[sz]e\ (?:this|the)\ (?:conversation|chat|session)
+      | dream\ diary | git\ commit\ message
+    )s?\b""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What is known about the sender of a request, beside who pays for it."""
+
+    client: str
+    session_key: str | None
+    kind: TurnKind
+    session_done: bool = False
+    opted_out: bool = False
+
+
+def identify(
+    headers: Mapping[str, str], body: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool]
+) -> Identity:
+    """Reads the identity of one request. `headers` compare without case; `body` is the request as sent."""
+    key = _session_key(headers, body, messages)
+    said = _said_kind(headers, body)
+    return Identity(
+        client=_client(headers, messages),
+        session_key=key,
+        kind=_guessed_kind(key, messages, tools) if said is None else said,
+        session_done=_is_true(headers.get("x-session-done", body.get("session_done"))),
+        opted_out=_is_true(headers.get("x-no-train")),
+    )
+
+
+def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], messages: Sequence[Message]) -> str | None:
+    named: list[tuple[str, object]] = [(name, headers[name]) for name in SESSION_HEADERS if headers.get(name)]
+    named += [(name, body[name]) for name in ("session_id", "prompt_cache_key") if body.get(name)]
+    if named:
+        name, value = named[0]
+        if not isinstance(value, str) or not _KEY.fullmatch(value):
+            raise RequestError(f"{name} must be 1 to 200 printable ASCII characters without spaces", param=name)
+        return value
+    runtime = _runtime_line(messages)
+    return None if runtime is None else runtime["id"] or runtime["name"]
+
+
+def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind | None:
+    said = headers.get("x-turn-type", body.get("turn_type"))
+    if said is None:
+        return None
+    kind = said.strip().lower() if isinstance(said, str) else said
+    if kind == "main" or kind == "side":
+        return "main" if kind == "main" else "side"
+    raise RequestError(f"turn type must be main or side, got {said!r}", param="turn_type")
+
+
+def _guessed_kind(key: str | None, messages: Sequence[Message], tools: Sequence[Tool]) -> TurnKind:
+    runtime = _runtime_line(messages)
+    for name in (key, runtime["name"] if runtime else None):
+        if name is not None and _SIDE_SESSION.search(name):
+            return "side"
+    asked = next((m.content for m in reversed(messages) if m.role == "user" and is_spoken(m)), "")
+    if _SIDE_REQUEST.match(asked[:20_000]):
+        return "side"
+    system = next((m.content for m in messages if m.role == "system"), "")
+    if not tools and _SIDE_SYSTEM.search(system[:2_000]):
+        return "side"
+    return "main"
+
+
+def _runtime_line(messages: Sequence[Message]) -> re.Match[str] | None:
+    """OpenClaw writes its session into the first user message, or into the system prompt in older versions."""
+    for message in messages[:3]:
+        if message.role in ("system", "user") and "Runtime: " in message.content:
+            match = _RUNTIME_LINE.search(message.content)
+            if match:
+                return match
+    return None
+
+
+def _client(headers: Mapping[str, str], messages: Sequence[Message]) -> str:
+    if any("openclaw" in m.content[:2_000].lower() for m in messages[:1]) or _runtime_line(messages):
+        return "openclaw"
+    agent = headers.get("user-agent", "").split(" ")[0]
+    return "".join(c for c in agent if c.isprintable())[:80] or "unknown"
+
+
+def _is_true(value: object) -> bool:
+    return value is True or value == 1 or (isinstance(value, str) and value.strip().lower() in _TRUE)

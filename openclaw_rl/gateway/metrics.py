@@ -1,0 +1,33 @@
+"""Counters and timings for Prometheus. Write-only: nothing in the system reads them, and no text gets in."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+class Metrics:
+    """The figures of one gateway, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "openclaw_rl_requests", "HTTP requests answered.", ["route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "openclaw_rl_request_seconds", "Time to the last byte.", ["route"], buckets=_SECONDS, registry=self.registry
+        )
+        self.turns = Counter(
+            "openclaw_rl_turns", "Turns put on disk.", ["kind", "finish_reason"], registry=self.registry
+        )
+        self.prompt_tokens = Counter("openclaw_rl_prompt_tokens", "Tokens of prompts.", registry=self.registry)
+        self.sampled_tokens = Counter("openclaw_rl_sampled_tokens", "Tokens sampled.", registry=self.registry)
+        self.feedback = Counter("openclaw_rl_feedback", "Explicit feedback received.", registry=self.registry)
+        self.open_sessions = Gauge("openclaw_rl_open_sessions", "Sessions that may go on.", registry=self.registry)
+        self.engine_up = Gauge("openclaw_rl_engine_up", "1 while the engine answers.", registry=self.registry)
+        self.engine_restarts = Gauge("openclaw_rl_engine_restarts", "Restarts of the engine.", registry=self.registry)
+
+    def text(self) -> bytes:
+        """Everything, in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,377 @@
+"""Places each request: which session it belongs to, which turn it continues, whether it is a retry.
+
+Turns an `Arrival` into a `Placement`. Pure bookkeeping in memory, rebuilt from the store at start: it does no I/O and
+knows neither HTTP nor tokens.
+
+    what the client sent                          where it lands
+    --------------------------------------------  -------------------------------------------------------------
+    a history that extends a known answer         the same session, child of that turn
+    a known answer further up, then other words   the same session, a branch from that turn (edited history)
+    a summary, then recent turns verbatim         the same session, child of the newest of those turns (compaction)
+    the same request after a failure              the same turn, sampled again
+    the same request, answer not yet delivered    the same turn, the stored answer again
+    the same request after a delivered answer     a sibling (regenerate)
+    a new history under a known session key       the same session, a new root
+    anything else                                 a new session
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Literal, TypeVar
+
+from openclaw_rl.gateway.history import Answered, Fingerprint, Trace, reaction, trace
+from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind, turn_id
+
+_MAX_TWINS = 64
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A request on its way to a place. `digest` names the exact request, so that a retry can be told."""
+
+    user: str
+    client: str
+    key: str | None
+    kind: TurnKind
+    messages: tuple[Message, ...]
+    digest: str
+    opted_out: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class KnownTurn:
+    """A turn as the index remembers it; its tokens and texts are in the store."""
+
+    session: str
+    index: int
+    parent: int | None
+    kind: TurnKind
+    digest: str
+    state: Literal["running", "finished", "aborted"]
+    fingerprint: Fingerprint | None = None
+    delivered: bool = False
+    has_next_state: bool = False
+
+    @property
+    def id(self) -> str:
+        return turn_id(self.session, self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a request belongs.
+
+    `answered[i]` is the known turn whose answer is `messages[i]`. `replay` asks for the stored answer again.
+    `next_state` is what this request tells about the turn it continues, once per turn.
+    """
+
+    session: Session
+    opened: bool
+    turn: KnownTurn
+    parent: KnownTurn | None
+    parent_position: int | None
+    trace: Trace
+    answered: Mapping[int, KnownTurn]
+    replay: bool
+    next_state: NextState | None
+
+    @property
+    def extends_parent(self) -> bool:
+        """Whether the whole history up to the parent's answer is the one that the parent answered."""
+        if self.parent is None or self.parent.fingerprint is None:
+            return False
+        whole = self.parent.fingerprint.whole
+        return any(a.position == self.parent_position and a.fingerprint.whole == whole for a in self.trace.answers)
+
+
+_Index = defaultdict[K, dict[str, KnownTurn]]
+"""Turns by something they share, each under its id, in the order of their arrival."""
+
+
+@dataclass(slots=True)
+class _OpenSession:
+    session: Session
+    next_index: int = 0
+    num_running: int = 0
+    turns: dict[int, KnownTurn] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A session that is over, and the main turns that nothing followed."""
+
+    session: Session
+    dangling: tuple[KnownTurn, ...]
+
+
+class Sessions:
+    """The index of open sessions. `timeout_s` after its last sign of life a session ends."""
+
+    def __init__(self, *, timeout_s: float, new_id: Callable[[], str], clock: Callable[[], float] = time.time) -> None:
+        self._timeout_s = timeout_s
+        self._new_id = new_id
+        self._clock = clock
+        self._open: dict[str, _OpenSession] = {}
+        self._by_key: dict[tuple[str, str], str] = {}
+        self._by_digest: _Index[tuple[str, str]] = defaultdict(dict)
+        self._by_whole: _Index[bytes] = defaultdict(dict)
+        self._by_tail: _Index[bytes] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def restore(self, outline: SessionOutline) -> None:
+        """Puts a session from the store back into the index: at start, or when a client names it again."""
+        session = outline.session
+        home = self._admit(session, outline.next_index)
+        for row in outline.turns:
+            turn = KnownTurn(
+                session=session.id,
+                index=row.index,
+                parent=row.parent,
+                kind=row.kind,
+                digest=row.request_digest,
+                state="aborted" if row.finish_reason in ("abort", "error") else "finished",
+                fingerprint=Fingerprint.parse(row.chain),
+                delivered=row.delivered,
+                has_next_state=row.has_next_state,
+            )
+            home.turns[turn.index] = turn
+            self._by_digest[session.user, turn.digest][turn.id] = turn
+            self._index_answer(turn)
+
+    def knows(self, user: str, key: str) -> bool:
+        """Whether a session of this name is open; if not, the store may still hold it."""
+        return (user, key) in self._by_key
+
+    def place(self, arrival: Arrival) -> Placement:
+        """Finds the session and turn of a request, opening what is not there yet."""
+        now = self._clock()
+        followed = trace(arrival.user, arrival.messages)
+        named = self._named(arrival)
+        # A session that the client names, known or not, never continues another one.
+        scope = None if arrival.key is None else named.session.id if named else ""
+        answered = self._answered(followed, scope)
+        retried = self._retried(arrival, scope)
+        if retried is not None:
+            return self._place_again(retried, arrival, followed, answered, now)
+
+        position, parent = next(((p, t) for p, t in reversed(answered.items())), (None, None))
+        home = named or (self._open[parent.session] if parent else None)
+        if home is None and arrival.key is None:
+            home = self._twin_session(arrival)
+        opened = home is None
+        if home is None:
+            home = self._new_session(arrival, now)
+        home.session = replace(home.session, last_seen_at=now, opted_out=home.session.opted_out or arrival.opted_out)
+        turn = self._new_turn(home, arrival, parent)
+        return Placement(
+            session=home.session,
+            opened=opened,
+            turn=turn,
+            parent=parent,
+            parent_position=position,
+            trace=followed,
+            answered=answered,
+            replay=False,
+            next_state=self._next_state(arrival, parent, position, now),
+        )
+
+    def sibling(self, placement: Placement) -> KnownTurn:
+        """One more turn for the same request (`n` > 1)."""
+        home = self._open[placement.turn.session]
+        turn = replace(placement.turn, index=home.next_index, state="running")
+        self._add(home, turn)
+        return turn
+
+    def finished(self, turn: KnownTurn, fingerprint: Fingerprint, *, aborted: bool = False) -> None:
+        """An answer, whole or cut short, is on disk: from now on a history may extend it."""
+        turn.state = "aborted" if aborted else "finished"
+        turn.fingerprint = fingerprint
+        self._index_answer(turn)
+        self._ran(turn)
+
+    def failed(self, turn: KnownTurn) -> None:
+        """Nothing of the turn was kept; the same request may take its place."""
+        turn.state = "aborted"
+        self._ran(turn)
+
+    def withdraw(self, placement: Placement) -> None:
+        """The next state that a request told was not kept either; a later request may tell it."""
+        if placement.parent is not None and placement.next_state is not None:
+            placement.parent.has_next_state = False
+
+    def end(self, session_id: str) -> Ended | None:
+        """Takes a session out of the index, unless requests of it still run."""
+        home = self._open.get(session_id)
+        if home is None or home.num_running:
+            return None
+        del self._open[session_id]
+        del self._by_key[home.session.user, home.session.key or home.session.id]
+        for turn in home.turns.values():
+            _discard(self._by_digest, (home.session.user, turn.digest), turn)
+            self._forget_answer(turn)
+        dangling = tuple(
+            t for t in home.turns.values() if t.kind == "main" and t.state == "finished" and not t.has_next_state
+        )
+        return Ended(replace(home.session, closed_at=self._clock()), dangling)
+
+    def expired(self) -> Iterator[Ended]:
+        """Ends every session whose time is over."""
+        limit = self._clock() - self._timeout_s
+        for session in [s.session for s in self._open.values() if s.session.last_seen_at <= limit]:
+            ended = self.end(session.id)
+            if ended is not None:
+                yield ended
+
+    def seconds_to_next_expiry(self) -> float:
+        """How long nothing can expire. A session with running requests cannot: their end renews it."""
+        idle = (s.session.last_seen_at for s in self._open.values() if not s.num_running)
+        return max(0.0, min(idle, default=self._clock()) + self._timeout_s - self._clock())
+
+    def _named(self, arrival: Arrival) -> _OpenSession | None:
+        session_id = None if arrival.key is None else self._by_key.get((arrival.user, arrival.key))
+        return None if session_id is None else self._open[session_id]
+
+    def _answered(self, followed: Trace, scope: str | None) -> dict[int, KnownTurn]:
+        """The known turn behind each assistant message, all in one session: that of the newest match."""
+        found: dict[int, KnownTurn] = {}
+        for answer in reversed(followed.answers):
+            turn = self._match(answer, scope)
+            if turn is not None:
+                found[answer.position] = turn
+                scope = turn.session
+        return dict(sorted(found.items()))
+
+    def _match(self, answer: Answered, scope: str | None) -> KnownTurn | None:
+        whole = _newest(self._by_whole, answer.fingerprint.whole, scope)
+        if whole:
+            return min(whole, key=lambda t: t.has_next_state)
+        tail = _newest(self._by_tail, answer.fingerprint.tail, scope)
+        # The last exchange alone ("go on", "Done.") may occur in many sessions: then it proves nothing.
+        return tail[0] if len({t.session for t in tail}) == 1 else None
+
+    def _retried(self, arrival: Arrival, scope: str | None) -> KnownTurn | None:
+        for turn in _newest(self._by_digest, (arrival.user, arrival.digest), scope):
+            if turn.state != "running" and not turn.delivered and not turn.has_next_state:
+                return turn
+        return None
+
+    def _place_again(
+        self, turn: KnownTurn, arrival: Arrival, followed: Trace, answered: Mapping[int, KnownTurn], now: float
+    ) -> Placement:
+        home = self._open[turn.session]
+        home.session = replace(home.session, last_seen_at=now)
+        replay = turn.state == "finished"
+        if not replay:
+            self._forget_answer(turn)
+            turn.state = "running"
+            home.num_running += 1
+        position, parent = next(((p, t) for p, t in answered.items() if t.index == turn.parent), (None, None))
+        return Placement(
+            session=home.session,
+            opened=False,
+            turn=turn,
+            parent=parent,
+            parent_position=position,
+            trace=followed,
+            answered=answered,
+            replay=replay,
+            next_state=self._next_state(arrival, parent, position, now),
+        )
+
+    def _twin_session(self, arrival: Arrival) -> _OpenSession | None:
+        twins = _newest(self._by_digest, (arrival.user, arrival.digest), None)
+        return self._open[twins[0].session] if twins else None
+
+    def _new_session(self, arrival: Arrival, now: float) -> _OpenSession:
+        session = Session(
+            id=self._new_id() if arrival.key is None else session_id(arrival.user, arrival.key),
+            user=arrival.user,
+            client=arrival.client,
+            key=arrival.key,
+            opened_at=now,
+            last_seen_at=now,
+        )
+        return self._admit(session, 0)
+
+    def _admit(self, session: Session, next_index: int) -> _OpenSession:
+        home = self._open[session.id] = _OpenSession(session, next_index)
+        self._by_key[session.user, session.key or session.id] = session.id
+        return home
+
+    def _new_turn(self, home: _OpenSession, arrival: Arrival, parent: KnownTurn | None) -> KnownTurn:
+        turn = KnownTurn(
+            session=home.session.id,
+            index=home.next_index,
+            parent=parent.index if parent else None,
+            kind=arrival.kind,
+            digest=arrival.digest,
+            state="running",
+        )
+        self._add(home, turn)
+        return turn
+
+    def _add(self, home: _OpenSession, turn: KnownTurn) -> None:
+        home.turns[turn.index] = turn
+        home.next_index += 1
+        home.num_running += 1
+        self._by_digest[home.session.user, turn.digest][turn.id] = turn
+
+    def _ran(self, turn: KnownTurn) -> None:
+        home = self._open[turn.session]
+        home.num_running -= 1
+        home.session = replace(home.session, last_seen_at=self._clock())
+
+    def _index_answer(self, turn: KnownTurn) -> None:
+        if turn.fingerprint is not None:
+            self._by_whole[turn.fingerprint.whole][turn.id] = turn
+            self._by_tail[turn.fingerprint.tail][turn.id] = turn
+
+    def _forget_answer(self, turn: KnownTurn) -> None:
+        if turn.fingerprint is not None:
+            _discard(self._by_whole, turn.fingerprint.whole, turn)
+            _discard(self._by_tail, turn.fingerprint.tail, turn)
+            turn.fingerprint = None
+
+    def _next_state(
+        self, arrival: Arrival, parent: KnownTurn | None, position: int | None, now: float
+    ) -> NextState | None:
+        if parent is None or position is None or arrival.kind != "main" or parent.has_next_state:
+            return None
+        messages = reaction(arrival.messages, position)
+        if not messages:
+            return None
+        parent.has_next_state = True
+        return NextState(session=parent.session, index=parent.index, messages=messages, arrived_at=now)
+
+
+def session_id(user: str, key: str) -> str:
+    """The id of the session that `user` calls `key`: the key itself for the local user, who is alone mostly.
+
+    No two users can meet in one id: user names hold no slash, and a local key with one is prefixed too.
+    """
+    return key if user == LOCAL_USER and "/" not in key else f"{user}/{key}"
+
+
+def _newest(index: _Index[K], key: K, scope: str | None) -> list[KnownTurn]:
+    """The turns under `key` in the session `scope` (None: in any), newest first, as many as can matter."""
+    turns = index.get(key)
+    if not turns:
+        return []
+    return [t for t in islice(reversed(turns.values()), _MAX_TWINS) if scope in (None, t.session)]
+
+
+def _discard(index: _Index[K], key: K, turn: KnownTurn) -> None:
+    turns = index.get(key)
+    if turns is not None:
+        turns.pop(turn.id, None)
+        if not turns:
+            del index[key]

@@ -1,0 +1,248 @@
+"""READ FIRST: the whole system on one page, its loops, how it starts, recovers and stops.
+
+    agent ──HTTP──▶ gateway ──tokens──▶ engine        a request becomes a turn, and the turn is on disk before its end
+                       │
+                       ▼
+                     store                            everything that must survive, and the only thing loops share
+
+    loop       consumes             produces                        waits for                woken by
+    ---------  -------------------  ------------------------------  -----------------------  ----------------------
+    serve      HTTP requests        turns, next states, feedback    the engine, one fsync    clients
+    engine     a worker's death     a worker that answers           its /health              its exit
+    expire     idle sessions        ended sessions, skips           the next expiry          the clock
+
+Judge, train and release join as three more loops over rows in the store; none calls another.
+
+Start: take the writer's lock, recover the store, load keys and open sessions, find the model, start the engine, listen.
+Stop: no new connections, running answers finish (`gateway.drain_s`), their turns are written, the engine ends, the
+store closes. A kill -9 at any point is a start like any other: nothing that a client saw the end of is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from openclaw_rl.config import Config, EngineConfig, StoreConfig, dump, require_available
+from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
+from openclaw_rl.engine.workers import worker_command
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.gateway.admin import build_admin
+from openclaw_rl.gateway.app import App, Readiness
+from openclaw_rl.gateway.auth import KeyRing, check_binding, key_digest, new_key, read_key_file, write_key_file
+from openclaw_rl.gateway.exchange import Background, Gateway
+from openclaw_rl.gateway.memory import TokenMemory
+from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.sessions import Sessions
+from openclaw_rl.logs import start_logging
+from openclaw_rl.model.files import ModelFiles, resolve_model
+from openclaw_rl.render import load_renderer
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.types import LOCAL_USER
+
+log = logging.getLogger("openclaw_rl.pipeline")
+
+_MAX_SOCKET_PATH = 100
+"""Unix socket paths hold 108 bytes on Linux and 104 on macOS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What a person needs to know once the system listens."""
+
+    url: str
+    key: str
+    model: str
+    data_dir: Path
+
+
+async def run(
+    config: Config, *, on_started: Callable[[Started], None] = lambda _: None, stop: asyncio.Event | None = None
+) -> None:
+    """Runs the system until `stop` is set, or Ctrl-C or SIGTERM arrives."""
+    stop = stop or _stop_on_signals()
+    require_available(config)
+    check_binding(config.gateway.host, require_key=config.gateway.require_key)
+    model = await asyncio.to_thread(resolve_model, config.model)
+    renderer = await asyncio.to_thread(load_renderer, model.tokenizer_path, model.name)
+    async with AsyncExitStack() as cleanup:
+        store = await cleanup.enter_async_context(await _open_store(config.store))
+        run_dir = _prepare_run_dir(config)
+        sockets = cleanup.enter_context(_socket_dir(run_dir))
+        for stale in sockets.glob("*.sock"):
+            stale.unlink()
+        supervisor = _supervisor(config.engine, model, sockets / "engine.sock")
+        gateway = Gateway(
+            engine=SupervisedEngine(supervisor),
+            renderer=renderer,
+            store=store,
+            sessions=await _open_sessions(store, config),
+            memory=TokenMemory(store.get_turn),
+            background=Background(),
+        )
+        keys, secret = await _load_keys(store, config)
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(supervisor.run(), name="engine")
+            expire = loops.create_task(_expire(gateway), name="expire")
+            async with _listening(gateway, config, model, keys, supervisor, sockets) as url:
+                _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
+                on_started(Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir))
+                log.info("started", extra={"url": url, "model": model.name, "engine": config.engine.type})
+                await stop.wait()
+            await gateway.background.drain()
+            expire.cancel()
+            await supervisor.stop()
+        (run_dir / "address.json").unlink(missing_ok=True)
+    log.info("stopped")
+
+
+async def _expire(gateway: Gateway) -> None:
+    """Consumes idle sessions; produces ended ones. Waits for the next expiry, woken by the clock."""
+    while True:
+        await asyncio.sleep(max(1.0, gateway.sessions.seconds_to_next_expiry()))
+        for ended in gateway.sessions.expired():
+            gateway.background.start(gateway.end_session(ended))
+
+
+async def _open_store(config: StoreConfig) -> SqliteStore:
+    return await SqliteStore.open(
+        config.data_dir,
+        config.url,
+        commit_window_s=config.commit_window_ms / 1000,
+        checkpoint_bytes=config.checkpoint_bytes,
+    )
+
+
+def _prepare_run_dir(config: Config) -> Path:
+    run_dir = config.store.data_dir / "run"
+    run_dir.mkdir(mode=0o700, exist_ok=True)
+    start_logging(run_dir / "log.jsonl", config.tracking.log_level)
+    _write_private(run_dir / "config.yaml", dump(config))
+    return run_dir
+
+
+@contextmanager
+def _socket_dir(run_dir: Path) -> Iterator[Path]:
+    """A directory whose path is short enough for sockets: the run directory, or one under the system's temporary."""
+    if len(os.fsencode(run_dir / "engine.sock")) <= _MAX_SOCKET_PATH:
+        yield run_dir
+        return
+    with tempfile.TemporaryDirectory(prefix="openclaw-rl-") as short:
+        yield Path(short)
+
+
+def _supervisor(config: EngineConfig, model: ModelFiles, socket: Path) -> Supervisor:
+    command = worker_command(config, model=model.path, tokenizer=model.tokenizer_path, socket=socket)
+    return Supervisor(
+        command,
+        socket,
+        start_timeout_s=config.start_timeout_s,
+        wait_s=config.wait_s,
+        max_waiting=config.max_waiting,
+        backoff_s=config.backoff_s,
+        max_backoff_s=config.max_backoff_s,
+    )
+
+
+async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
+    """The index as it was before the last stop or crash; what is overdue ends with the first round of `_expire`."""
+    sessions = Sessions(timeout_s=config.rollout.session_timeout_s, new_id=lambda: f"s-{secrets.token_hex(6)}")
+    for outline in await store.load_open():
+        sessions.restore(outline)
+    return sessions
+
+
+async def _load_keys(store: SqliteStore, config: Config) -> tuple[KeyRing, str]:
+    """The keys of all users, and the local user's own in plain, which is made at the first start."""
+    known = await store.keys()
+    ring = KeyRing(known)
+    path = config.store.data_dir / "key"
+    secret = read_key_file(path)
+    if secret is None or key_digest(secret) in {key.digest for key in known if key.revoked_at is not None}:
+        _, secret = new_key(LOCAL_USER, time.time())
+        write_key_file(path, secret)
+    given = config.gateway.api_key.get_secret_value() if config.gateway.api_key else secret
+    for label, plain in {"key file": secret, "gateway.api_key": given}.items():
+        if key_digest(plain) not in {key.digest for key in await store.keys()}:
+            key, _ = new_key(LOCAL_USER, time.time(), label=label, secret=plain)
+            await store.put_key(key)
+            ring.add(key)
+    return ring, secret
+
+
+@asynccontextmanager
+async def _listening(
+    gateway: Gateway, config: Config, model: ModelFiles, keys: KeyRing, supervisor: Supervisor, sockets: Path
+) -> AsyncIterator[str]:
+    """Listens for clients and for commands; leaving waits until running answers are finished."""
+    app = App(
+        gateway,
+        config.gateway,
+        model=config.model.served_name or model.name,
+        keys=keys,
+        metrics=Metrics(),
+        readiness=lambda: Readiness(supervisor.is_ready, supervisor.last_error or "the engine is starting"),
+        engine_state=lambda: supervisor.state,
+    )
+    host, port = config.gateway.host, config.gateway.port
+    public = web.AppRunner(
+        app.build(),
+        access_log=None,
+        handler_cancellation=True,
+        shutdown_timeout=config.gateway.drain_s,
+        max_field_size=config.gateway.max_header_bytes,
+        max_line_size=config.gateway.max_header_bytes,
+    )
+    admin = web.AppRunner(build_admin(gateway.store, keys), access_log=None)
+    await public.setup()
+    await admin.setup()
+    try:
+        await _bind(web.TCPSite(public, host, port), f"{host}:{port}")
+        await _bind(web.UnixSite(admin, str(sockets / "admin.sock")), str(sockets / "admin.sock"))
+        yield f"http://{f'[{host}]' if ':' in host else host}:{public.addresses[0][1]}"
+    finally:
+        await admin.cleanup()
+        await public.cleanup()
+
+
+async def _bind(site: web.BaseSite, address: str) -> None:
+    before = os.umask(0o177)
+    try:
+        await site.start()
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(f"cannot listen on {address} ({reason}); choose another address with --port") from None
+    finally:
+        os.umask(before)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """Set by the first Ctrl-C or SIGTERM. A second Ctrl-C does not wait for running answers."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def told() -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, told)
+    return stop
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

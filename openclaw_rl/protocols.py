@@ -1,0 +1,129 @@
+"""The seams of the system on one page. A stage receives its neighbours as these, wired in `pipeline.py`."""
+
+from __future__ import annotations
+
+from asyncio import Future
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from openclaw_rl.types import (
+    AnswerEvent,
+    ApiKey,
+    Delta,
+    EngineState,
+    Feedback,
+    GenerateRequest,
+    Message,
+    NextState,
+    Session,
+    SessionOutline,
+    Skip,
+    Tool,
+    Turn,
+)
+
+
+class Engine(Protocol):
+    """The policy being served: tokens in, tokens out.
+
+    `generate` streams until a delta with a finish reason. Closing the iterator cancels the request. `EngineLost`
+    means that the process died: what was already yielded stays valid, and the caller may go on from there.
+    """
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]: ...
+
+    async def state(self) -> EngineState: ...
+
+    async def close(self) -> None: ...
+
+
+class AnswerParser(Protocol):
+    """Turns the text of one answer, as it grows, into the parts of an assistant message.
+
+    `feed` gets newly decoded text and returns the events that are certain now; `finish` returns the rest.
+    """
+
+    def feed(self, text: str) -> Iterable[AnswerEvent]: ...
+
+    def finish(self) -> Iterable[AnswerEvent]: ...
+
+
+class TextDecoder(Protocol):
+    """Ids to text as they come; all texts together equal the decoding of all ids at once."""
+
+    def push(self, token_ids: Sequence[int]) -> str: ...
+
+    def finish(self) -> str: ...
+
+
+class Renderer(Protocol):
+    """Messages to ids and text to message parts, for one model family. Pure; safe to call from threads.
+
+    `sampled[i]` holds the exact ids of the assistant message `messages[i]` where the engine sampled it: they are
+    spliced in unchanged. `bridge` extends a finished turn by the messages that followed it, and returns None when
+    this family cannot do so exactly.
+    """
+
+    stop_token_ids: tuple[int, ...]
+    tool_call_end: str | None
+    """The text that closes a tool call, where this family writes calls as text."""
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+        sampled: Mapping[int, Sequence[int]],
+    ) -> list[int]: ...
+
+    def bridge(
+        self,
+        prompt_ids: Sequence[int],
+        completion_ids: Sequence[int],
+        messages: Sequence[Message],
+        tools: Sequence[Tool],
+    ) -> list[int] | None: ...
+
+    def prefill(self, tool: str | None) -> str:
+        """The text that opens a tool call: of `tool`, or of any tool when None."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Plain text to ids; special tokens spelled out in it stay plain text."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str: ...
+
+    def decoder(self) -> TextDecoder: ...
+
+    def token_bytes(self, token_id: int) -> bytes: ...
+
+    def parser(self, tools: Sequence[Tool]) -> AnswerParser: ...
+
+
+class Store(Protocol):
+    """The durable log. Every write takes its place in line at once; its future is done when it is on disk.
+
+    A write that failed raises `StoreUnavailable`. Nobody waits for a `mark_…`: losing one repeats work, no more.
+    """
+
+    def put_session(self, session: Session) -> Future[None]: ...
+
+    def put_turn(self, turn: Turn) -> Future[None]: ...
+
+    def put_next_state(self, state: NextState) -> Future[None]: ...
+
+    def put_feedback(self, feedback: Feedback) -> Future[None]: ...
+
+    def put_key(self, key: ApiKey) -> Future[None]: ...
+
+    def mark_delivered(self, session: str, index: int) -> Future[None]: ...
+
+    def mark_skip(self, session: str, index: int, reason: Skip) -> Future[None]: ...
+
+    def revoke_key(self, key: str, revoked_at: float) -> Future[None]: ...
+
+    async def find_session(self, user: str, key: str) -> SessionOutline | None: ...
+
+    async def get_turn(self, session: str, index: int) -> Turn | None: ...
+
+    async def turn_owner(self, session: str, index: int) -> str | None: ...

@@ -1,0 +1,15 @@
+"""The durable log: SQLite in the data directory, one writer, any number of readers.
+
+codec     ids, log-probs, JSON <-> bytes          encode    nouns -> rows         decode    rows -> nouns
+schema    the tables                              migrations  older tables -> these
+directory paths, modes, the writer's lock         sqlite    what is true of SQLite only
+batch     many writes -> few statements           database  the writing connection, fail-stop
+writer    SqliteStore: queue, group commit        reader    StoreReader: looks, never changes
+queries   the questions that both are asked       views     answers that are no noun of `types.py`
+"""
+
+from openclaw_rl.store.reader import StoreReader
+from openclaw_rl.store.views import RecentSession, Recovery, SessionSummary, TurnOutline
+from openclaw_rl.store.writer import SqliteStore
+
+__all__ = ["RecentSession", "Recovery", "SessionSummary", "SqliteStore", "StoreReader", "TurnOutline"]

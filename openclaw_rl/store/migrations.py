@@ -1,0 +1,94 @@
+"""An older database to the tables of `schema.py`, one numbered step at a time, each whole or not at all.
+
+A step is history: once released it is never edited, so it spells its SQL out instead of asking `schema.py`.
+Version 0 is an empty file. The version stands in `meta` and changes in the same transaction as the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, inspect, select
+from sqlalchemy.dialects.sqlite import insert
+
+from openclaw_rl.errors import StoreError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.store.schema import meta
+
+MIGRATIONS: Mapping[int, Sequence[str]] = {
+    1: (
+        "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+        """CREATE TABLE api_key (
+            id TEXT NOT NULL PRIMARY KEY, "user" TEXT NOT NULL, digest BLOB NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, label TEXT NOT NULL, revoked_at DOUBLE PRECISION)""",
+        "CREATE UNIQUE INDEX api_key_digest ON api_key (digest)",
+        """CREATE TABLE session (
+            id TEXT NOT NULL PRIMARY KEY, "user" TEXT NOT NULL, client TEXT NOT NULL,
+            opened_at DOUBLE PRECISION NOT NULL, last_seen_at DOUBLE PRECISION NOT NULL, "key" TEXT,
+            closed_at DOUBLE PRECISION, opted_out BOOLEAN NOT NULL)""",
+        'CREATE UNIQUE INDEX session_user_key ON session ("user", "key")',
+        "CREATE INDEX session_last_seen_at ON session (last_seen_at)",
+        """CREATE TABLE message (
+            session TEXT NOT NULL REFERENCES session (id), digest BLOB NOT NULL, body BLOB NOT NULL,
+            PRIMARY KEY (session, digest))""",
+        """CREATE TABLE turn (
+            session TEXT NOT NULL REFERENCES session (id), "index" INTEGER NOT NULL, parent INTEGER,
+            kind TEXT NOT NULL, complete BOOLEAN NOT NULL, delivered BOOLEAN NOT NULL, skip TEXT,
+            finish_reason TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, finished_at DOUBLE PRECISION NOT NULL,
+            request_digest TEXT NOT NULL, chain TEXT NOT NULL,
+            num_prompt INTEGER NOT NULL, num_prefill INTEGER NOT NULL, num_sampled INTEGER NOT NULL,
+            prompt_shared INTEGER NOT NULL, messages_shared INTEGER NOT NULL,
+            versions TEXT NOT NULL, digest BLOB NOT NULL, answer BLOB NOT NULL,
+            dialect TEXT NOT NULL, model TEXT NOT NULL, sampling TEXT NOT NULL, stop TEXT NOT NULL,
+            version_ends BLOB NOT NULL, tools BLOB NOT NULL, messages BLOB NOT NULL, token_ids BLOB NOT NULL,
+            logprobs BLOB NOT NULL, top_logprobs BLOB, prompt_ids BLOB NOT NULL,
+            PRIMARY KEY (session, "index"))""",
+        "CREATE INDEX turn_request_digest ON turn (request_digest)",
+        "CREATE INDEX turn_chain ON turn (chain)",
+        """CREATE TABLE next_state (
+            session TEXT NOT NULL, "index" INTEGER NOT NULL, arrived_at DOUBLE PRECISION NOT NULL,
+            messages BLOB NOT NULL, PRIMARY KEY (session, "index"),
+            FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        """CREATE TABLE feedback (
+            digest BLOB NOT NULL PRIMARY KEY, session TEXT NOT NULL, "index" INTEGER NOT NULL, "user" TEXT NOT NULL,
+            given_at DOUBLE PRECISION NOT NULL, score INTEGER, text TEXT NOT NULL,
+            FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        'CREATE INDEX feedback_turn ON feedback (session, "index")',
+    ),
+}
+
+SCHEMA_VERSION = max(MIGRATIONS)
+
+
+def schema_version(connection: Connection) -> int:
+    """The version this database stands at."""
+    if not inspect(connection).has_table(meta.name):
+        return 0
+    stored = connection.scalar(select(meta.c.value).where(meta.c.name == "schema_version"))
+    if stored is None or not stored.isdigit():
+        raise StoreError(f"the database is not an OpenClaw-RL store (schema_version is {stored!r}): move it away")
+    return int(stored)
+
+
+def migrate(connection: Connection, migrations: Mapping[int, Sequence[str]] = MIGRATIONS) -> tuple[int, int]:
+    """Bring the database to the newest version; returns the version before and after. Idempotent."""
+    with connection.begin():
+        before = schema_version(connection)
+    refuse_newer(before, max(migrations))
+    for version in range(before + 1, max(migrations) + 1):
+        with connection.begin():
+            for statement in migrations[version]:
+                connection.exec_driver_sql(statement)
+                crash_point("store.in_migration")
+            stamp = insert(meta).values(name="schema_version", value=str(version))
+            connection.execute(stamp.on_conflict_do_update(index_elements=["name"], set_={"value": str(version)}))
+    return before, max(before, *migrations)
+
+
+def refuse_newer(version: int, known: int = SCHEMA_VERSION) -> None:
+    """StoreError if the database was written by a newer release than this one."""
+    if version > known:
+        raise StoreError(
+            f"the store has schema version {version}, this release knows {known}: "
+            "upgrade openclaw-rl, or choose another directory with --data-dir"
+        )

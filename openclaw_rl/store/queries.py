@@ -1,0 +1,185 @@
+"""What is in the log, as nouns again. Blocking; each function reads from the connection, and its snapshot, it is given.
+
+The reader and the writer ask the same questions here; how a row becomes a turn is in `decode.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from typing import TypeVar
+
+import orjson
+from sqlalchemy import Connection, RowMapping, Select, and_, func, select
+
+from openclaw_rl.store import schema
+from openclaw_rl.store.codec import split_digests
+from openclaw_rl.store.decode import Bodies, decode_turn, rebuild
+from openclaw_rl.store.views import RecentSession, SessionSummary, TurnOutline
+from openclaw_rl.types import ApiKey, Feedback, NextState, Session, Skip, Turn
+
+T = TypeVar("T")
+
+_IN_ONE_QUERY = 1000
+"""Values in one IN (...): far below what any database allows in one statement."""
+
+
+def keys(connection: Connection) -> list[ApiKey]:
+    """All keys, revoked ones too."""
+    query = select(schema.api_key).order_by(schema.api_key.c.created_at)
+    return [ApiKey(**row) for row in connection.execute(query).mappings()]
+
+
+def session(connection: Connection, session_id: str) -> Session | None:
+    return _session(connection, select(schema.session).where(schema.session.c.id == session_id))
+
+
+def find_session(connection: Connection, user: str, key: str) -> Session | None:
+    """The session to which this user's client gave this name."""
+    named = and_(schema.session.c.user == user, schema.session.c.key == key)
+    return _session(connection, select(schema.session).where(named))
+
+
+def sessions(connection: Connection, user: str | None = None) -> list[SessionSummary]:
+    """All sessions, or those of one user, the one seen last first."""
+    turn = schema.turn.c
+    query = select(schema.session).order_by(schema.session.c.last_seen_at.desc(), schema.session.c.id)
+    counts = select(
+        turn.session,
+        turn.kind,
+        turn.versions,
+        func.count().label("turns"),
+        func.sum(turn.num_sampled).label("tokens"),
+        func.max(turn.finished_at).label("last_turn_at"),
+    ).group_by(turn.session, turn.kind, turn.versions)
+    if user is not None:
+        query = query.where(schema.session.c.user == user)
+        counts = counts.join(schema.session).where(schema.session.c.user == user)
+    per_session: dict[str, list[RowMapping]] = {}
+    for row in connection.execute(counts).mappings():
+        per_session.setdefault(row["session"], []).append(row)
+    return [_summary(Session(**row), per_session.get(row["id"], [])) for row in connection.execute(query).mappings()]
+
+
+def recent(connection: Connection, since: float) -> list[RecentSession]:
+    """The sessions seen at or after `since`, closed ones too, with an outline of every turn."""
+    turn, state = schema.turn, schema.next_state
+    is_recent = schema.session.c.last_seen_at >= since
+    same_turn = and_(state.c.session == turn.c.session, state.c.index == turn.c.index)
+    outline = (
+        select(
+            *(turn.c[name] for name in TurnOutline.__dataclass_fields__ if name in turn.c),
+            turn.c.session,
+            state.c.index.is_not(None).label("has_next_state"),
+        )
+        .join(schema.session, schema.session.c.id == turn.c.session)
+        .outerjoin(state, same_turn)
+        .where(is_recent)
+        .order_by(turn.c.session, turn.c.index)
+    )
+    rows = connection.execute(outline).mappings()
+    outlines = {name: tuple(map(_outline, turns)) for name, turns in groupby(rows, key=lambda row: row["session"])}
+    found = connection.execute(select(schema.session).where(is_recent).order_by(schema.session.c.last_seen_at))
+    return [RecentSession(session=Session(**row), turns=outlines.get(row["id"], ())) for row in found.mappings()]
+
+
+def max_index(connection: Connection, session_id: str) -> int | None:
+    """The index of the session's last turn."""
+    newest: int | None = connection.scalar(
+        select(func.max(schema.turn.c.index)).where(schema.turn.c.session == session_id)
+    )
+    return newest
+
+
+def turns(connection: Connection, session_id: str) -> list[Turn]:
+    """All turns of a session in order."""
+    query = select(schema.turn).where(schema.turn.c.session == session_id).order_by(schema.turn.c.index)
+    wholes = rebuild(connection.execute(query).mappings())
+    stored = connection.execute(select(schema.message).where(schema.message.c.session == session_id))
+    bodies = Bodies({row.digest: row.body for row in stored})
+    return [decode_turn(whole, bodies) for whole in wholes.values()]
+
+
+def turn(connection: Connection, session_id: str, index: int) -> Turn | None:
+    """One turn; reads only the ancestors that it is rebuilt from."""
+    lineage = _lineage(connection, session_id, index)
+    if not lineage:
+        return None
+    column = schema.turn.c
+    query = select(schema.turn).where(column.session == session_id).order_by(column.index)
+    parts = [connection.execute(query.where(column.index.in_(part))).mappings() for part in _parts(lineage)]
+    whole = rebuild(row for part in parts for row in part)[index]
+    return decode_turn(whole, _bodies(connection, session_id, whole.digests))
+
+
+def next_states(connection: Connection, session_id: str) -> list[NextState]:
+    """What followed each turn of a session, in the order of the turns."""
+    state = schema.next_state
+    query = select(state).where(state.c.session == session_id).order_by(state.c.index)
+    return _next_states(connection, session_id, query)
+
+
+def next_state(connection: Connection, session_id: str, index: int) -> NextState | None:
+    state = schema.next_state
+    query = select(state).where(state.c.session == session_id, state.c.index == index)
+    return next(iter(_next_states(connection, session_id, query)), None)
+
+
+def feedback(connection: Connection, session_id: str) -> list[Feedback]:
+    """What people said about the turns of a session, in the order they said it."""
+    table = schema.feedback
+    query = select(*(column for column in table.columns if column.name != "digest"))
+    query = query.where(table.c.session == session_id).order_by(table.c.given_at, table.c.index)
+    return [Feedback(**row) for row in connection.execute(query).mappings()]
+
+
+def _session(connection: Connection, query: Select[tuple[object, ...]]) -> Session | None:
+    row = connection.execute(query).mappings().first()
+    return None if row is None else Session(**row)
+
+
+def _summary(session: Session, counts: Sequence[RowMapping]) -> SessionSummary:
+    return SessionSummary(
+        session=session,
+        main_turns=sum(row["turns"] for row in counts if row["kind"] == "main"),
+        side_turns=sum(row["turns"] for row in counts if row["kind"] == "side"),
+        tokens=sum(row["tokens"] for row in counts),
+        versions=tuple(sorted({version for row in counts for version in orjson.loads(row["versions"])})),
+        last_turn_at=max((row["last_turn_at"] for row in counts), default=None),
+    )
+
+
+def _outline(row: RowMapping) -> TurnOutline:
+    values = {name: row[name] for name in TurnOutline.__dataclass_fields__}
+    return TurnOutline(**{**values, "skip": None if row["skip"] is None else Skip(row["skip"])})
+
+
+def _lineage(connection: Connection, session_id: str, index: int) -> list[int]:
+    """The turn and the ancestors that it shares something with, oldest first; empty if there is no such turn."""
+    column = schema.turn.c
+    links = select(column.index, column.parent, column.prompt_shared + column.messages_shared)
+    rows = connection.execute(links.where(column.session == session_id, column.index <= index))
+    parents = {at: parent if shared else None for at, parent, shared in rows}
+    lineage, at = [], index if index in parents else None
+    while at is not None:
+        lineage.append(at)
+        at = parents.get(at)
+    return lineage[::-1]
+
+
+def _next_states(connection: Connection, session_id: str, query: Select[tuple[object, ...]]) -> list[NextState]:
+    rows = connection.execute(query).mappings().all()
+    bodies = _bodies(connection, session_id, {digest for row in rows for digest in split_digests(row["messages"])})
+    return [NextState(**{**row, "messages": bodies.messages(row["messages"])}) for row in rows]
+
+
+def _bodies(connection: Connection, session_id: str, digests: Collection[bytes]) -> Bodies:
+    column = schema.message.c
+    query = select(column.digest, column.body).where(column.session == session_id)
+    parts = [connection.execute(query.where(column.digest.in_(part))) for part in _parts(list(digests))]
+    return Bodies({row.digest: row.body for part in parts for row in part})
+
+
+def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _IN_ONE_QUERY):
+        yield values[start : start + _IN_ONE_QUERY]

@@ -1,0 +1,249 @@
+"""The durable log for the one process that writes it.
+
+A `put_…` or `mark_…` encodes its record and queues it before it returns; records are written in that order. What it
+returns is a future, and awaiting it is the promise: it is done when the record is on disk, and raises
+`StoreUnavailable` when it is not. A caller that does not await gives up that knowledge only, not the record.
+
+    consumes      records, as they are put
+    produces      rows; one transaction and one fsync for all that queued while the one before was written
+    waits for     the disk
+    woken by      the first record that is put while nothing is queued
+
+One commit task, one thread that touches SQLite. Cancelling a caller cancels its future, never its record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import struct
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self, TypeVar
+
+from sqlalchemy import Connection
+
+from openclaw_rl.errors import StoreError, StoreUnavailable
+from openclaw_rl.store import encode, queries
+from openclaw_rl.store.batch import Outcome
+from openclaw_rl.store.database import Database
+from openclaw_rl.store.directory import database_path
+from openclaw_rl.store.encode import Trunk, Write
+from openclaw_rl.store.views import RecentSession, Recovery
+from openclaw_rl.types import ApiKey, Feedback, NextState, Session, Skip, Turn
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CLOSED = "the store is closed; nothing was stored"
+
+MAX_BATCH = 256
+"""Records in one transaction: more would make the first of them wait for the last."""
+
+MAX_TRUNKS = 16_384
+"""Turns whose children find out without a look into the database what they share; about 8 MiB."""
+
+
+class SqliteStore:
+    """`protocols.Store` on SQLite, and what the gateway asks at its start and for old sessions."""
+
+    def __init__(
+        self, database: Database, thread: ThreadPoolExecutor, *, commit_window_s: float, max_queued_bytes: int
+    ) -> None:
+        self._database = database
+        self._thread = thread
+        self._commit_window_s = commit_window_s
+        self._max_queued_bytes = max_queued_bytes
+        self._queue: deque[tuple[Write, asyncio.Future[None]]] = deque()
+        self._queued_bytes = 0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._trunks: OrderedDict[tuple[str, str, int], Trunk] = OrderedDict()
+        self._committer = asyncio.create_task(self._commit_until_closed(), name="store-commit")
+
+    @classmethod
+    async def open(
+        cls,
+        directory: Path,
+        url: str | None = None,
+        *,
+        commit_window_s: float = 0.0,
+        checkpoint_bytes: int = 8 * 2**20,
+        max_queued_bytes: int = 256 * 2**20,
+    ) -> Self:
+        """Lock the directory, recover what a killed process left, and bring the tables up to date.
+
+        `commit_window_s` is how long a commit waits for company; 0: only for the commit before it. Beyond
+        `max_queued_bytes` the disk is so far behind that new records are refused.
+        """
+        path = database_path(directory, url)
+        thread = ThreadPoolExecutor(1, "store")
+        try:
+            database = await asyncio.get_running_loop().run_in_executor(
+                thread, lambda: Database(path, checkpoint_bytes=checkpoint_bytes)
+            )
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(database, thread, commit_window_s=commit_window_s, max_queued_bytes=max_queued_bytes)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    @property
+    def recovery(self) -> Recovery:
+        """What was found when the store was opened."""
+        return self._database.recovery
+
+    @property
+    def commits(self) -> int:
+        """How many transactions were written since the store was opened."""
+        return self._database.commits
+
+    async def close(self) -> None:
+        """Write what is queued, empty the log, and let the next writer in. A second call does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake.set()
+        await asyncio.gather(self._committer, return_exceptions=True)
+        await self._run(self._database.close)
+        self._thread.shutdown()
+
+    def put_session(self, session: Session) -> asyncio.Future[None]:
+        """Insert a session, or replace all its fields."""
+        return self._put(lambda: encode.encode_session(session))
+
+    def put_turn(self, turn: Turn) -> asyncio.Future[None]:
+        """Insert a turn, or replace an aborted attempt at it. A complete turn stays as it is: an aborted attempt
+        that comes later is dropped, another complete answer under its name is a `StoreError`.
+        """
+        key = encode.turn_key(turn.session, -1 if turn.parent is None else turn.parent)
+        return self._put(lambda: encode.encode_turn(turn, self._trunks.get(key)))
+
+    def put_next_state(self, state: NextState) -> asyncio.Future[None]:
+        """Store what followed a turn; the first one stays."""
+        return self._put(lambda: encode.encode_next_state(state))
+
+    def put_feedback(self, feedback: Feedback) -> asyncio.Future[None]:
+        """Append feedback; the same one twice is one."""
+        return self._put(lambda: encode.encode_feedback(feedback))
+
+    def put_key(self, key: ApiKey) -> asyncio.Future[None]:
+        """Store a new key; StoreError if its id or digest is taken."""
+        return self._put(lambda: encode.encode_key(key))
+
+    def mark_delivered(self, session: str, index: int) -> asyncio.Future[None]:
+        """The last byte of this turn's answer was sent. Not worth waiting for."""
+        return self._put(lambda: encode.encode_delivered(session, index))
+
+    def mark_skip(self, session: str, index: int, reason: Skip) -> asyncio.Future[None]:
+        """Keep this turn from training; a reason that it already has stays."""
+        return self._put(lambda: encode.encode_skip(session, index, reason))
+
+    def close_session(self, session: str, closed_at: float) -> asyncio.Future[None]:
+        """The session is over; the first time it is said counts, until `put_session` opens it again."""
+        return self._put(lambda: encode.encode_close(session, closed_at))
+
+    def revoke_key(self, key: str, revoked_at: float) -> asyncio.Future[None]:
+        """The key opens nothing any more."""
+        return self._put(lambda: encode.encode_revoke(key, revoked_at))
+
+    async def load_recent(self, since: float) -> list[RecentSession]:
+        """The sessions seen at or after `since`, closed ones too, with an outline of every turn."""
+        return await self._read(lambda connection: queries.recent(connection, since))
+
+    async def get_turn(self, session: str, index: int) -> Turn | None:
+        """One turn, whole."""
+        return await self._read(lambda connection: queries.turn(connection, session, index))
+
+    async def find_session(self, user: str, key: str) -> Session | None:
+        """The session to which this user's client gave this name."""
+        return await self._read(lambda connection: queries.find_session(connection, user, key))
+
+    async def max_index(self, session: str) -> int | None:
+        """The index of the session's last turn."""
+        return await self._read(lambda connection: queries.max_index(connection, session))
+
+    async def keys(self) -> list[ApiKey]:
+        """All keys, revoked ones too."""
+        return await self._read(queries.keys)
+
+    def _put(self, encode_record: Callable[[], Write]) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Who does not wait must not hear of a failure from the garbage collector: the commit logs it.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if self._closing or self._committer.done():
+            future.set_exception(StoreUnavailable(_CLOSED))
+        elif self._queued_bytes > self._max_queued_bytes:
+            waiting = f"{len(self._queue)} records ({self._queued_bytes >> 20} MiB) wait for the disk"
+            future.set_exception(StoreUnavailable(f"{waiting}; nothing was stored, try again later"))
+        else:
+            try:
+                write = encode_record()
+            except (ValueError, TypeError, OverflowError, struct.error) as error:
+                future.set_exception(StoreError(f"the record cannot be stored: {error}"))
+            else:
+                self._queue.append((write, future))
+                self._queued_bytes += write.size
+                self._wake.set()
+        return future
+
+    async def _commit_until_closed(self) -> None:
+        try:
+            while self._queue or not self._closing:
+                if not self._queue:
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                if self._commit_window_s:
+                    await asyncio.sleep(self._commit_window_s)
+                await self._commit(list(itertools.islice(self._queue, MAX_BATCH)))
+                if self._database.checkpoint_due:
+                    await self._run(self._database.checkpoint)
+        finally:
+            for _, future in self._queue:
+                if not future.done():
+                    future.set_exception(StoreUnavailable(_CLOSED))
+
+    async def _commit(self, batch: Sequence[tuple[Write, asyncio.Future[None]]]) -> None:
+        writes = [write for write, _ in batch]
+        outcomes: Sequence[Outcome]
+        try:
+            outcomes = await self._run(lambda: self._database.commit(writes))
+        except StoreError as error:
+            logger.error("%d records could not be stored: %s", len(batch), error)
+            outcomes = [StoreUnavailable(str(error)) for _ in batch]
+        for (write, future), outcome in zip(batch, outcomes, strict=True):
+            self._queue.popleft()
+            self._queued_bytes -= write.size
+            if isinstance(outcome, StoreError):
+                if not future.done():
+                    future.set_exception(outcome)
+                continue
+            if write.trunk is not None:
+                self._remember(write.key, write.trunk)
+            if not future.done():
+                future.set_result(None)
+
+    def _remember(self, key: tuple[str, str, int], trunk: Trunk) -> None:
+        # Only now: a child must not lean on a parent whose commit may still fail.
+        self._trunks[key] = trunk
+        self._trunks.move_to_end(key)
+        if len(self._trunks) > MAX_TRUNKS:
+            self._trunks.popitem(last=False)
+
+    async def _read(self, query: Callable[[Connection], T]) -> T:
+        if self._closing:
+            raise StoreUnavailable(_CLOSED)
+        return await self._run(lambda: self._database.read(query))
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

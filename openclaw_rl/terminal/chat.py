@@ -1,0 +1,141 @@
+"""`openclaw-rl chat`: lines from a person or a pipe to requests, and answers to the screen as they stream.
+
+Knows the conversation as the messages sent so far, and the server as `Client`; how it looks is in `chat_view.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.terminal.chat_view import View
+from openclaw_rl.terminal.client import Answer, Client
+from openclaw_rl.terminal.lines import Mistake, Order, Rate, Say, read_line
+from openclaw_rl.terminal.prompt import TypedLines, piped_lines
+from openclaw_rl.terminal.screen import make_console
+from openclaw_rl.types import Json
+
+CLIENT_NAME = "openclaw-rl-chat"
+
+
+@dataclass(slots=True)
+class Conversation:
+    """What was said so far. `session` names it to the server, `last_turn` is the answer that /good and /bad mean."""
+
+    session: str = field(default_factory=lambda: f"chat-{secrets.token_hex(8)}")
+    messages: list[dict[str, Json]] = field(default_factory=list)
+    last_turn: str = ""
+
+
+class Chat:
+    """One person, one server, one conversation at a time."""
+
+    def __init__(self, client: Client, view: View, *, model: str = "") -> None:
+        self._client = client
+        self._view = view
+        self._model = model
+        self._conversation = Conversation()
+        self.num_failed = 0
+
+    async def connect(self) -> None:
+        """Find out that the server is there and takes our key; raises if not."""
+        waiting_for = await self._client.why_not_ready()
+        self._model = self._model or (await self._client.models())[0]
+        self._view.welcome(self._model)
+        if waiting_for is not None:
+            self._view.note(f"The server is not ready yet ({waiting_for}); the first answer waits for it.")
+
+    async def obey(self, line: str) -> bool:
+        """Do what a line asks for. False if it stopped an answer (Ctrl-C), so that the person can be asked again."""
+        try:
+            match read_line(line):
+                case Say(text):
+                    return await self._say(text)
+                case Rate(rating, text) if self._conversation.last_turn:
+                    await self._client.rate(self._conversation.last_turn, rating, text)
+                    self._view.note(f"Noted for {self._conversation.last_turn}.")
+                case Rate():
+                    self._mistake("there is no answer yet to say that about")
+                case Order("new"):
+                    self._conversation = Conversation()
+                    self._view.note("A new conversation.")
+                case Order("help"):
+                    self._view.help()
+                case Mistake(remedy):
+                    self._mistake(remedy)
+        except OpenClawError as error:
+            self._mistake(str(error))
+        return True
+
+    async def _say(self, text: str) -> bool:
+        """Ask, show, remember. What failed is forgotten, so that asking again is the same request to the server."""
+        told = self._conversation
+        asked = [*told.messages, {"role": "user", "content": text}]
+        answer, started, stopped = Answer(), time.perf_counter(), False
+        stream = self._client.ask(asked, model=self._model, session=told.session, answer=answer)
+        try:
+            with self._view.answering() as show:
+                async with aclosing(stream) as deltas:
+                    async for delta in deltas:
+                        show(delta)
+        except asyncio.CancelledError:
+            stopped = True
+        if answer.text or not stopped:
+            told.messages = [*asked, {"role": "assistant", "content": answer.text}]
+            told.last_turn = answer.turn_id
+        self._view.footer(answer, seconds=time.perf_counter() - started, stopped=stopped)
+        return not stopped
+
+    def _mistake(self, text: str) -> None:
+        self.num_failed += 1
+        self._view.problem(text)
+
+
+def converse(
+    client: Client, view: View, lines: Iterable[str], *, on_stopped: Callable[[], None], runner: asyncio.Runner
+) -> int:
+    """Go through all lines; how many of them failed.
+
+    Ctrl-C reaches a running answer as a cancellation, by way of `asyncio.Runner`, and then `on_stopped` is called;
+    between answers it is a matter of whoever yields the lines.
+    """
+    chat = Chat(client, view)
+    runner.run(chat.connect())
+    for line in lines:
+        if read_line(line) == Order("quit"):
+            break
+        if not runner.run(chat.obey(line)):
+            on_stopped()
+    return chat.num_failed
+
+
+def run_chat(url: str, key: str | None, *, data_dir: Path) -> int:
+    """Chat until the person, or the pipe, has no more to say; the exit status."""
+    is_live = sys.stdin.isatty() and sys.stdout.isatty()
+    view = View(make_console("stdout"), make_console("stderr"), live=is_live, url=url)
+    with asyncio.Runner() as runner:
+        client = runner.run(_connect(url, key))
+        try:
+            if is_live:
+                typed = TypedLines(data_dir, view)
+                converse(client, view, typed, on_stopped=typed.stopped, runner=runner)
+                return 0
+            failed = converse(client, view, piped_lines(), on_stopped=_interrupt, runner=runner)
+            return 1 if failed else 0
+        finally:
+            runner.run(client.close())
+
+
+async def _connect(url: str, key: str | None) -> Client:
+    return Client(url, key, name=CLIENT_NAME)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,122 @@
+"""`openclaw-rl doctor`: looks at everything a start depends on, and says what to do. Changes and fetches nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rich.text import Text
+
+from openclaw_rl.config import Config
+from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.model.files import EMBEDDED_NAME
+from openclaw_rl.terminal import checks, probes
+from openclaw_rl.terminal.address import Address, read_address
+from openclaw_rl.terminal.checks import Finding
+from openclaw_rl.terminal.client import Client
+from openclaw_rl.terminal.screen import make_console, print_json, printable
+from openclaw_rl.types import Json
+
+_MARKS = {"ok": ("✓", "green"), "remark": ("!", "yellow"), "broken": ("✗", "red")}
+_EMBEDDED_BYTES = 800_000_000
+"""Free space that fetching and converting the embedded model takes at its height."""
+_DATA_BYTES = 500_000_000
+_ANSWER_S = 5.0
+
+
+def run_doctor(config: Config, *, as_json: bool) -> int:
+    """Print every finding as it is made; the exit status: 1 if something is broken."""
+    console = make_console()
+    findings: list[Finding] = []
+    is_watched = console.is_terminal and not as_json
+    with console.status("looking …", spinner_style="dim") if is_watched else nullcontext():
+        for finding in examine(config):
+            findings.append(finding)
+            if not as_json:
+                console.print(finding_text(finding), soft_wrap=True)
+    if as_json:
+        print_json(report_json(findings))
+    else:
+        console.print(summary_text(findings))
+    return 1 if _is_broken(findings) else 0
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """All findings, the quick ones first."""
+    engine, data_dir = config.engine, config.store.data_dir
+    yield checks.check_python(sys.version_info[:3])
+    yield checks.check_sqlite(sqlite3.sqlite_version_info)
+    yield checks.check_cpu(probes.num_cores(), probes.cpu_flags())
+    yield checks.check_engine(engine)
+
+    address, gone, waiting_for = asyncio.run(_ask_server(data_dir))
+    host, port = config.gateway.host, config.gateway.port
+    ours = gone is None and address is not None and urlsplit(address.url).port == port
+    yield checks.check_server(address and address.url, gone=gone, waiting_for=waiting_for)
+    yield checks.check_port(host, port, problem=probes.why_not_listen(host, port), ours=ours)
+    yield checks.check_modes(data_dir, probes.open_files(data_dir))
+    free = probes.free_bytes(data_dir)
+    yield checks.check_disk("disk", data_dir, free=free, needed=_DATA_BYTES, setting="--data-dir")
+
+    model = probes.model_facts(config.model)
+    yield checks.check_model(model)
+    if model.files is None and model.name == EMBEDDED_NAME:
+        cache, needed = config.model.cache_dir, _EMBEDDED_BYTES
+        free = probes.free_bytes(cache)
+        yield checks.check_disk("cache", cache, free=free, needed=needed, setting="model.cache_dir")
+    if model.files is not None:
+        yield checks.check_window(engine.context_window or model.files.context_window)
+    total, available = probes.memory()
+    weight_bytes = model.files.weight_bytes if model.files else None
+    yield checks.check_memory(total=total, available=available, weight_bytes=weight_bytes)
+
+    yield checks.check_gpu(probes.gpus_of_driver(), probes.torch_facts(), engine)
+    yield checks.check_bfloat16(why_not_bfloat16(), engine)
+
+
+def finding_text(finding: Finding) -> Text:
+    """One line, and the remedy on a second one."""
+    mark, style = _MARKS[finding.state]
+    text = Text.assemble((mark, style), f" {finding.name:<9} ", printable(finding.text))
+    if finding.remedy:
+        text.append(f"\n  {'':<9} → {printable(finding.remedy)}", "dim" if finding.state == "ok" else style)
+    return text
+
+
+def summary_text(findings: Sequence[Finding]) -> Text:
+    counts = Counter(finding.state for finding in findings)
+    if counts["broken"]:
+        return Text(f"\nBroken: {counts['broken']}. The arrows say what to do.", "red")
+    return Text("\nEverything that is needed works.", "green")
+
+
+def report_json(findings: Sequence[Finding]) -> dict[str, Json]:
+    """`ok` is false if anything is broken."""
+    return {"ok": not _is_broken(findings), "checks": [asdict(finding) for finding in findings]}
+
+
+def _is_broken(findings: Sequence[Finding]) -> bool:
+    return any(finding.state == "broken" for finding in findings)
+
+
+async def _ask_server(data_dir: Path) -> tuple[Address | None, str | None, str | None]:
+    """The address that a server left, why nobody answers there, and what the one who answers waits for."""
+    address = None
+    try:
+        address = read_address(data_dir)
+        if address is None:
+            return None, None, None
+        async with asyncio.timeout(_ANSWER_S), Client(address.url) as client:
+            return address, None, await client.why_not_ready()
+    except TimeoutError:
+        return address, f"no answer within {_ANSWER_S:g} s", None
+    except OpenClawError as error:
+        return address, str(error), None

@@ -1,0 +1,132 @@
+"""`openclaw-rl keys`: who may call the gateway. Looking reads the store; changing asks whoever is its writer.
+
+While a server runs it is the only writer, so changes go through its admin socket and take effect at once. When none
+does, this process takes the writer's lock for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import orjson
+from rich.table import Table
+from rich.text import Text
+
+from openclaw_rl.config import StoreConfig
+from openclaw_rl.errors import ConfigError, OpenClawError
+from openclaw_rl.gateway.admin import USER_NAME
+from openclaw_rl.gateway.auth import key_digest, new_key, read_key_file
+from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.terminal.address import KEY_FILE, read_address
+from openclaw_rl.terminal.inspection import NotFound
+from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
+from openclaw_rl.types import ApiKey, Json
+
+_ADMIN_SOCKET = Path("run", "admin.sock")
+
+
+class AdminRefused(OpenClawError):
+    """The running server did not do what was asked."""
+
+
+def show_keys(store: StoreConfig, *, as_json: bool) -> None:
+    """Print all keys, revoked ones too; the secrets themselves are nowhere to be had."""
+    keys = StoreReader.open(store.data_dir, store.url).keys()
+    if as_json:
+        print_json([key_json(key) for key in keys])
+    else:
+        make_console().print(keys_table(keys, now=time.time()))
+
+
+def add_key(store: StoreConfig, user: str, label: str, *, as_json: bool) -> None:
+    """Make a key for a user and print it: the one time that it can be seen."""
+    if not USER_NAME.fullmatch(user):
+        raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {user!r}")
+    made = asyncio.run(_add(store, user, label))
+    if as_json:
+        print_json({**made, "user": user, "label": label})
+        return
+    console = make_console()
+    console.print(Text.assemble((made["key"], "bold")), soft_wrap=True)
+    make_console("stderr").print(f"Key {made['id']} of {user}. It is shown only now; keep it safe.", style="dim")
+
+
+def revoke_key(store: StoreConfig, key_id: str) -> None:
+    """Make a key open nothing any more."""
+    known = {key.id: key for key in StoreReader.open(store.data_dir, store.url).keys()}
+    if key_id not in known:
+        raise NotFound(f"there is no key {key_id!r}; `openclaw-rl keys list` shows all")
+    console = make_console("stderr")
+    if known[key_id].revoked_at is not None:
+        console.print(f"Key {key_id} was revoked before.", style="dim")
+        return
+    asyncio.run(_revoke(store, key_id))
+    console.print(f"Key {key_id} of {known[key_id].user} is revoked.")
+    local = read_key_file(store.data_dir / KEY_FILE)
+    if local is not None and key_digest(local) == known[key_id].digest:
+        console.print(f"It was the one in {store.data_dir / KEY_FILE}; the next `openclaw-rl up` makes a new one.")
+
+
+def key_json(key: ApiKey) -> dict[str, Json]:
+    """A key without anything that opens a door."""
+    return {
+        "id": key.id,
+        "user": key.user,
+        "label": key.label,
+        "created_at": key.created_at,
+        "revoked_at": key.revoked_at,
+    }
+
+
+def keys_table(keys: list[ApiKey], *, now: float) -> Table:
+    """One row each; revoked ones are dim."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("key", "user", "label", "made", "state"):
+        table.add_column(title, no_wrap=True)
+    for key in keys:
+        state = "valid" if key.revoked_at is None else f"revoked {ago(now - key.revoked_at)}"
+        words = (key.id, key.user, key.label, ago(now - key.created_at), state)
+        table.add_row(*(Text(one_line(word, 60)) for word in words), style="dim" if key.revoked_at else "")
+    return table
+
+
+async def _add(store: StoreConfig, user: str, label: str) -> dict[str, str]:
+    made = await _ask_server(store, "POST", "/keys", {"user": user, "label": label})
+    if made is not None:
+        return {"id": made["id"], "key": made["key"]}
+    key, secret = new_key(user, time.time(), label=label)
+    async with await SqliteStore.open(store.data_dir, store.url) as writer:
+        await writer.put_key(key)
+    return {"id": key.id, "key": secret}
+
+
+async def _revoke(store: StoreConfig, key_id: str) -> None:
+    if await _ask_server(store, "DELETE", f"/keys/{quote(key_id, safe='')}") is None:
+        async with await SqliteStore.open(store.data_dir, store.url) as writer:
+            await writer.revoke_key(key_id, time.time())
+
+
+async def _ask_server(store: StoreConfig, method: str, path: str, body: Json = None) -> Any:
+    """The running server's answer; None when no server listens."""
+    address = read_address(store.data_dir)
+    socket = address.admin if address is not None and address.admin is not None else store.data_dir / _ADMIN_SOCKET
+    if not socket.exists():
+        return None
+    try:
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+            session.request(method, f"http://admin{path}", data=None if body is None else orjson.dumps(body)) as reply,
+        ):
+            answer = orjson.loads(await reply.read())
+            if reply.status != 200:
+                raise AdminRefused(str(answer["error"]))
+            return answer
+    except aiohttp.ClientConnectorError:
+        return None  # a server that was killed leaves its socket behind
+    except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
+        raise AdminRefused(f"the server did not answer as expected on {socket}: {error!r}") from error

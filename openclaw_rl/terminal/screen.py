@@ -1,0 +1,72 @@
+"""Values to what a terminal shows: consoles, text that cannot harm it, times in words, JSON.
+
+Colour only where a terminal is, and never with NO_COLOR; rich sees to both. Knows no command.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+import orjson
+from rich.console import Console
+
+from openclaw_rl.types import Json
+
+_PIPE_WIDTH = 200
+"""Columns where no terminal says how many: tables are read by grep there, so they must not be squeezed to 80."""
+
+_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+
+
+def make_console(stream: Literal["stdout", "stderr"] = "stdout") -> Console:
+    """A console on one of the two streams as they are now."""
+    is_terminal = getattr(sys, stream).isatty()
+    return Console(stderr=stream == "stderr", highlight=False, width=None if is_terminal else _PIPE_WIDTH)
+
+
+def printable(text: str) -> str:
+    """Foreign text without control characters: what a model or a client wrote must not steer the terminal."""
+    return text.translate(_CONTROL)
+
+
+def one_line(text: str, limit: int) -> str:
+    """Foreign text on one line of at most `limit` characters.
+
+    >>> one_line("What is\\n gravity?", 12)
+    'What is gra…'
+    """
+    words = " ".join(printable(text).split())
+    return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def ago(seconds: float) -> str:
+    """How long something is past, in its largest unit.
+
+    >>> ago(7300)
+    '2 h ago'
+    """
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "now"
+
+
+def size(num_bytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> size(538_000_000)
+    '538 MB'
+    """
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
+
+
+def print_json(value: Json) -> None:
+    """One JSON value on standard output: on one line for programs, indented for people."""
+    indent = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    sys.stdout.write(orjson.dumps(value, option=indent).decode() + "\n")
+
+
+def complain(message: str) -> None:
+    """An error on standard error, in red."""
+    make_console("stderr").print(f"error: {printable(message)}", style="red", markup=False, soft_wrap=True)

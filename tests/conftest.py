@@ -1,0 +1,23 @@
+"""What tests of many rooms share: the embedded model's files and its renderer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.config import load_config
+from openclaw_rl.model.files import resolve_model
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.render import load_renderer
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    """The folder of the embedded model; `make setup` has fetched it."""
+    return resolve_model(load_config().config.model).path
+
+
+@pytest.fixture(scope="session")
+def renderer(model: Path) -> Renderer:
+    return load_renderer(model, "smollm2-135m-instruct")

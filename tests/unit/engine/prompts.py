@@ -1,0 +1,41 @@
+"""Requests in ChatML, and what an engine made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import aclosing
+
+from tokenizers import Tokenizer
+
+from openclaw_rl.engine.wire import merge
+from openclaw_rl.protocols import Engine
+from openclaw_rl.types import Delta, GenerateRequest, Json, Sampling
+
+
+def chat(tokenizer: Tokenizer, text: str, *, answer: str = "") -> list[int]:
+    """A prompt whose last user message is `text`, up to the beginning of the answer, or into it."""
+    prompt = f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+    ids: list[int] = tokenizer.encode(prompt, add_special_tokens=False).ids
+    return ids + tokenizer.encode(answer, add_special_tokens=False).ids if answer else ids
+
+
+def ask(
+    token_ids: Iterable[int], request_id: str = "r", version: str | None = None, **sampling: Json
+) -> GenerateRequest:
+    """A request with 100 tokens at most, unless `sampling` says otherwise."""
+    return GenerateRequest(
+        request_id=request_id,
+        token_ids=list(token_ids),
+        sampling=Sampling(**{"max_tokens": 100, **sampling}),
+        version=version,
+    )
+
+
+async def all_deltas(engine: Engine, request: GenerateRequest) -> list[Delta]:
+    async with aclosing(engine.generate(request)) as deltas:
+        return [delta async for delta in deltas]
+
+
+async def whole(engine: Engine, request: GenerateRequest) -> Delta:
+    """The answer as one delta."""
+    return merge(await all_deltas(engine, request))

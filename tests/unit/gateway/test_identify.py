@@ -1,0 +1,123 @@
+"""What the headers, body keys and words of a request say about its sender."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from multidict import CIMultiDict
+
+from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.identify import Identity, identify
+from openclaw_rl.types import Message, Tool
+
+RUNTIME = "Runtime: agent=main | session={name}{id} | host=vm | os=Linux"
+CARRIER = Message(
+    role="user", content="<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
+)
+TOOLS = (Tool(name="exec"),)
+
+
+def seen(
+    *words: str | Message,
+    headers: dict[str, str] | None = None,
+    body: dict[str, Any] | None = None,
+    system: str = "",
+    tools: tuple[Tool, ...] = (),
+) -> Identity:
+    messages = [Message(role="system", content=system)] if system else []
+    messages += [w if isinstance(w, Message) else Message(role="user", content=w) for w in words]
+    return identify(CIMultiDict(headers or {}), body or {}, messages, tools)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "first", "key"),
+    [
+        ({"X-Session-Affinity": "a:1", "X-Session-Id": "b"}, {"prompt_cache_key": "c"}, "hi", "a:1"),
+        ({"X-Session-Id": "b", "session-id": "c"}, {"session_id": "d"}, "hi", "b"),
+        ({"session_id": "c"}, {}, "hi", "c"),
+        ({"X-Claude-Code-Session-Id": "e"}, {}, "hi", "e"),
+        ({}, {"session_id": "d", "prompt_cache_key": "c"}, "hi", "d"),
+        ({}, {"prompt_cache_key": "c"}, "hi", "c"),
+        ({}, {}, "hi\n\n" + RUNTIME.format(name="agent:main:main", id=" | sessionId=u-1"), "u-1"),
+        ({}, {}, "hi\n\n" + RUNTIME.format(name="agent:main:cron:7", id=""), "agent:main:cron:7"),
+        ({"X-Session-Id": ""}, {"session_id": None}, "hi", None),
+    ],
+)
+def test_the_session_key_is_the_first_that_is_given(
+    headers: dict[str, str], body: dict[str, Any], first: str, key: str | None
+) -> None:
+    assert seen(first, headers=headers, body=body).session_key == key
+
+
+@pytest.mark.parametrize("bad", ["two words", "é", "x" * 201, 7, ["x"]])
+def test_a_session_key_that_cannot_be_a_header_is_refused(bad: object) -> None:
+    with pytest.raises(RequestError, match="session_id"):
+        seen("hi", body={"session_id": bad})
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "kind"),
+    [
+        ({"X-Turn-Type": " Side "}, {}, "side"),
+        ({"X-Turn-Type": "main"}, {"turn_type": "side"}, "main"),
+        ({}, {"turn_type": "side"}, "side"),
+    ],
+)
+def test_what_the_client_says_about_the_turn_wins(headers: dict[str, str], body: dict[str, Any], kind: str) -> None:
+    assert seen("hi", headers=headers, body=body).kind == kind
+
+
+def test_an_unknown_turn_type_is_refused() -> None:
+    with pytest.raises(RequestError, match="main or side"):
+        seen("hi", headers={"X-Turn-Type": "maim"})
+
+
+@pytest.mark.parametrize(
+    ("words", "system", "tools", "kind"),
+    [
+        pytest.param(("hi",), "", (), "main", id="a stock client"),
+        pytest.param(("hi", CARRIER), "You are a personal assistant.", TOOLS, "main", id="an agent's turn"),
+        pytest.param(
+            ("hi", "Follow the heartbeat monitor scratch context.", CARRIER), "x", TOOLS, "side", id="heartbeat"
+        ),
+        pytest.param(("Read HEARTBEAT.md if it exists",), "", TOOLS, "side", id="older heartbeat"),
+        pytest.param(("[cron:7 nightly] do it",), "", TOOLS, "side", id="cron"),
+        pytest.param(("a", "Pre-compaction memory flush. Store …"), "", TOOLS, "side", id="memory flush"),
+        pytest.param(("<conversation>…",), "You are a context summarization assistant.", (), "side", id="compaction"),
+        pytest.param(("hi",), "Generate a concise session title (3-6 words)", (), "side", id="title"),
+        pytest.param(("hi",), "You are a title generator.", (), "side", id="another title"),
+        pytest.param(("x",), "You are keeping a dream diary.", (), "side", id="diary"),
+        pytest.param(("diff",), "It generates concise, one-line Git commit messages", (), "side", id="commit message"),
+        pytest.param(
+            ("x", "Well.\nNow produce the final user-visible answer now."), "", (), "side", id="recovery pass"
+        ),
+        pytest.param(
+            ("x\n" + RUNTIME.format(name="agent:main:subagent:u", id=" | sessionId=u"),),
+            "",
+            TOOLS,
+            "side",
+            id="subagent",
+        ),
+        pytest.param(("Write a git commit message for me",), "You help.", (), "main", id="a person's own wish"),
+        pytest.param(("hi",), "Keep the session title short.", TOOLS, "main", id="an agent that knows of titles"),
+    ],
+)
+def test_housekeeping_is_told_by_its_words(
+    words: tuple[str | Message, ...], system: str, tools: tuple[Tool, ...], kind: str
+) -> None:
+    assert seen(*words, system=system, tools=tools).kind == kind
+
+
+def test_the_client_is_named_after_what_it_sends() -> None:
+    assert seen("hi", headers={"User-Agent": "OpenAI/Python 2.54.0"}).client == "OpenAI/Python"
+    assert seen("hi\n\n" + RUNTIME.format(name="agent:main:main", id="")).client == "openclaw"
+    assert seen("hi").client == "unknown"
+
+
+@pytest.mark.parametrize("value", ["1", "true", "YES", "on"])
+def test_the_end_of_a_session_and_the_wish_not_to_be_trained_on(value: str) -> None:
+    assert seen("hi", headers={"X-Session-Done": value}).session_done
+    assert seen("hi", headers={"X-No-Train": value}).opted_out
+    assert not seen("hi", headers={"X-Session-Done": "0"}).session_done
+    assert seen("hi", body={"session_done": True}).session_done

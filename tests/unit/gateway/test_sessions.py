@@ -1,0 +1,364 @@
+"""Where requests land: one small conversation language, and a table of what real clients do with it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from openclaw_rl.gateway.sessions import Arrival, Placement, Sessions, session_id
+from openclaw_rl.types import Message, SessionOutline, ToolCall, TurnKind, TurnOutline
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Talk:
+    """Drives a `Sessions` index the way the gateway does."""
+
+    def __init__(self, timeout_s: float = 3600.0) -> None:
+        self.clock = Clock()
+        numbers = itertools.count(1)
+        self.sessions = Sessions(timeout_s=timeout_s, new_id=lambda: f"s{next(numbers)}", clock=self.clock)
+
+    def ask(
+        self,
+        *messages: Message,
+        user: str = "local",
+        key: str | None = None,
+        kind: TurnKind = "main",
+        digest: str | None = None,
+    ) -> Placement:
+        return self.sessions.place(
+            Arrival(
+                user=user,
+                client="test",
+                key=key,
+                kind=kind,
+                messages=messages,
+                digest=digest or repr(messages),
+            )
+        )
+
+    def answer(self, placement: Placement, message: Message, *, delivered: bool = True, aborted: bool = False) -> None:
+        self.sessions.finished(placement.turn, placement.trace.then(message), aborted=aborted)
+        placement.turn.delivered = delivered
+
+    def exchange(self, *messages: Message, answer: str = "ok", **how: object) -> Placement:
+        placement = self.ask(*messages, **how)  # type: ignore[arg-type]
+        self.answer(placement, bot(answer))
+        return placement
+
+
+def system(text: str) -> Message:
+    return Message(role="system", content=text)
+
+
+def user(text: str) -> Message:
+    return Message(role="user", content=text)
+
+
+def bot(text: str, *calls: ToolCall, reasoning: str = "") -> Message:
+    return Message(role="assistant", content=text, tool_calls=calls, reasoning=reasoning)
+
+
+def tool(text: str, call_id: str = "c") -> Message:
+    return Message(role="tool", content=text, tool_call_id=call_id)
+
+
+def call(arguments: str, name: str = "run", call_id: str = "call_x_1") -> ToolCall:
+    return ToolCall(id=call_id, name=name, arguments=arguments)
+
+
+CARRIER = user("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nActive exec sessions: none\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>")
+
+
+def test_a_growing_history_is_one_session_and_its_new_messages_are_the_next_state() -> None:
+    talk = Talk()
+    first = talk.exchange(user("hi"), answer="hello")
+    second = talk.ask(user("hi"), bot("hello"), user("shorter"))
+    assert (second.session.id, second.turn.index, second.turn.parent) == (first.session.id, 1, 0)
+    assert second.extends_parent
+    assert second.next_state is not None
+    assert (second.next_state.index, second.next_state.messages) == (0, (user("shorter"),))
+
+
+@pytest.mark.parametrize(
+    ("sampled", "replayed"),
+    [
+        pytest.param(bot("  hello\n"), bot("hello"), id="white space trimmed"),
+        pytest.param(bot("<think>hm</think>hello"), bot("hello"), id="thinking stripped from content"),
+        pytest.param(bot("hello", reasoning="hm"), bot("hello"), id="reasoning not replayed"),
+        pytest.param(
+            bot("", call('{"b": 1, "a": [2]}')),
+            bot("", call('{"a":[2],"b":1}', call_id="callx1")),
+            id="arguments dumped",
+        ),
+        pytest.param(bot("", call("not json ")), bot("", call("not json")), id="arguments that are not JSON"),
+    ],
+)
+def test_what_clients_do_to_an_answer_does_not_hide_it(sampled: Message, replayed: Message) -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    talk.answer(first, sampled)
+    second = talk.ask(user("hi"), replayed, user("go on"))
+    assert (second.session.id, second.turn.parent) == (first.session.id, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(bot("goodbye"), id="another text"),
+        pytest.param(bot("", call('{"a":3}')), id="other arguments"),
+        pytest.param(bot("", call('{"a":2}', name="stop")), id="another tool"),
+    ],
+)
+def test_an_answer_that_was_never_given_continues_nothing(other: Message) -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    talk.answer(first, bot("", call('{"a":2}')))
+    second = talk.ask(user("hi"), other, user("go on"))
+    assert second.session.id != first.session.id
+    assert second.next_state is None
+
+
+def test_a_clock_in_the_system_prompt_does_not_break_a_session() -> None:
+    talk = Talk()
+    first = talk.exchange(system("now 10:00"), user("hi"))
+    second = talk.ask(system("now 10:01"), user("hi"), bot("ok"), user("go on"))
+    assert (second.session.id, second.turn.parent) == (first.session.id, 0)
+
+
+def test_openclaws_trailing_message_is_neither_history_nor_feedback() -> None:
+    talk = Talk()
+    talk.exchange(user("hi"), CARRIER)
+    second = talk.ask(user("hi"), bot("ok"), user("go on"), CARRIER)
+    assert second.turn.parent == 0
+    assert second.next_state is not None
+    assert second.next_state.messages == (user("go on"),)
+
+
+def test_all_parallel_tool_results_are_the_next_state() -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    calls = bot("", call("{}", call_id="c1"), call("{}", call_id="c2"))
+    talk.answer(first, calls)
+    second = talk.ask(user("hi"), calls, tool("one", "c1"), tool("two", "c2"))
+    assert second.next_state is not None
+    assert [m.content for m in second.next_state.messages] == ["one", "two"]
+
+
+def test_the_next_state_ends_where_another_answer_begins() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer="A")
+    later = talk.ask(user("a"), bot("A"), user("b"), bot("written elsewhere"), user("c"))
+    assert later.next_state is not None
+    assert later.next_state.messages == (user("b"),)
+
+
+def test_a_retry_after_a_failure_is_the_same_turn_sampled_again() -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    talk.sessions.failed(first.turn)
+    again = talk.ask(user("hi"))
+    assert (again.turn.id, again.replay) == (first.turn.id, False)
+
+
+def test_a_retry_of_an_aborted_stream_is_the_same_turn() -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    talk.answer(first, bot("hel"), delivered=False, aborted=True)
+    again = talk.ask(user("hi"))
+    assert (again.turn.id, again.replay) == (first.turn.id, False)
+
+
+def test_a_retry_of_an_answer_that_was_stored_but_not_delivered_gets_it_again() -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"))
+    talk.answer(first, bot("hello"), delivered=False)
+    again = talk.ask(user("hi"))
+    assert (again.turn.id, again.replay) == (first.turn.id, True)
+
+
+def test_a_retry_tells_the_next_state_again_when_the_first_try_kept_nothing() -> None:
+    talk = Talk()
+    talk.exchange(user("hi"))
+    lost = talk.ask(user("hi"), bot("ok"), user("no"))
+    assert lost.next_state is not None
+    talk.sessions.failed(lost.turn)
+    talk.sessions.withdraw(lost)
+    again = talk.ask(user("hi"), bot("ok"), user("no"))
+    assert again.turn.id == lost.turn.id
+    assert again.next_state is not None
+
+
+def test_the_same_request_after_a_delivered_answer_is_a_sibling() -> None:
+    talk = Talk()
+    talk.exchange(user("hi"))
+    first = talk.exchange(user("hi"), bot("ok"), user("go on"), answer="one")
+    sibling = talk.ask(user("hi"), bot("ok"), user("go on"))
+    assert sibling.session.id == first.session.id
+    assert (sibling.turn.index, sibling.turn.parent) == (2, first.turn.parent)
+    assert sibling.next_state is None
+
+
+def test_parallel_requests_of_one_session_are_siblings_and_the_first_tells_the_next_state() -> None:
+    talk = Talk()
+    talk.exchange(user("hi"))
+    left = talk.ask(user("hi"), bot("ok"), user("left"))
+    right = talk.ask(user("hi"), bot("ok"), user("right"))
+    twin = talk.ask(user("hi"), bot("ok"), user("right"))
+    assert [p.turn.index for p in (left, right, twin)] == [1, 2, 3]
+    assert [p.turn.parent for p in (left, right, twin)] == [0, 0, 0]
+    assert [p.next_state is not None for p in (left, right, twin)] == [True, False, False]
+
+
+def test_equal_answers_are_told_apart_by_who_still_waits_for_a_reaction() -> None:
+    talk = Talk()
+    first = talk.exchange(user("hi"))
+    second = talk.exchange(user("hi"))
+    reaction = talk.ask(user("hi"), bot("ok"), user("thanks"))
+    assert reaction.turn.parent == second.turn.index
+    other = talk.ask(user("hi"), bot("ok"), user("never mind"))
+    assert other.turn.parent == first.turn.index
+
+
+def test_an_edited_message_branches_from_the_turn_before_it() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer="A")
+    talk.exchange(user("a"), bot("A"), user("b"), answer="B")
+    edited = talk.ask(user("a"), bot("A"), user("b, but better"))
+    assert (edited.turn.parent, edited.extends_parent) == (0, True)
+    assert edited.next_state is None
+
+
+def test_a_compacted_history_goes_on_from_the_turn_it_kept_verbatim() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer="A")
+    last = talk.exchange(user("a"), bot("A"), user("b"), answer="a long and telling answer")
+    compacted = talk.ask(user("Summary: we spoke of a."), user("b"), bot("a long and telling answer"), user("c"))
+    assert (compacted.session.id, compacted.turn.parent) == (last.session.id, last.turn.index)
+    assert not compacted.extends_parent
+    assert compacted.next_state is not None
+    assert compacted.answered.keys() == {2}
+
+
+def test_a_common_last_exchange_of_two_sessions_proves_nothing() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), user("go on"), answer="Done.")
+    talk.exchange(user("b"), user("go on"), answer="Done.")
+    other = talk.ask(user("c"), user("go on"), bot("Done."), user("d"))
+    assert other.opened
+
+
+def test_a_named_session_keeps_its_name_and_starts_a_new_root_when_the_history_restarts() -> None:
+    talk = Talk()
+    first = talk.exchange(user("a"), key="work")
+    restarted = talk.ask(user("something else"), key="work")
+    assert first.session.id == restarted.session.id == "work"
+    assert (restarted.turn.index, restarted.turn.parent, restarted.next_state) == (1, None, None)
+
+
+def test_a_named_session_never_continues_another() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), key="one")
+    other = talk.ask(user("a"), bot("ok"), user("b"), key="two")
+    assert (other.session.id, other.turn.parent, other.next_state) == ("two", None, None)
+
+
+def test_a_subagent_with_its_own_words_is_a_session_of_its_own() -> None:
+    talk = Talk()
+    parent = talk.exchange(system("agent"), user("do it all"))
+    child = talk.ask(system("subagent"), user("do this part"))
+    assert child.session.id != parent.session.id
+
+
+def test_a_side_request_belongs_to_the_session_but_tells_nothing() -> None:
+    talk = Talk()
+    talk.exchange(user("a"))
+    side = talk.exchange(user("a"), bot("ok"), user("heartbeat"), kind="side", answer="HEARTBEAT_OK")
+    assert (side.turn.parent, side.next_state) == (0, None)
+    main = talk.ask(user("a"), bot("ok"), user("b"))
+    assert main.next_state is not None
+    assert main.next_state.index == 0
+
+
+def test_users_never_meet() -> None:
+    talk = Talk()
+    mine = talk.exchange(user("a"), key="k")
+    theirs = talk.exchange(user("a"), key="k", user="bob")
+    assert mine.session.id != theirs.session.id
+    stolen = talk.ask(user("a"), bot("ok"), user("b"), user="eve")
+    assert stolen.opened
+    assert stolen.next_state is None
+    assert session_id("local", "bob/k") != session_id("bob", "k")
+
+
+def test_a_session_expires_and_its_last_answer_dangles() -> None:
+    talk = Talk(timeout_s=60)
+    talk.exchange(user("a"))
+    talk.exchange(user("a"), bot("ok"), user("b"), answer="last")
+    talk.exchange(user("x"), kind="side", key="side")
+    talk.clock.now += 59
+    assert list(talk.sessions.expired()) == []
+    assert talk.sessions.seconds_to_next_expiry() == pytest.approx(1.0)
+    talk.clock.now += 1
+    ended = {e.session.id: [t.index for t in e.dangling] for e in talk.sessions.expired()}
+    assert ended == {"s1": [1], "side": []}
+    assert talk.ask(user("a"), bot("ok"), user("b"), bot("last"), user("c")).opened
+
+
+def test_a_running_request_keeps_its_session_open() -> None:
+    talk = Talk(timeout_s=60)
+    running = talk.ask(user("a"))
+    talk.clock.now += 1000
+    assert list(talk.sessions.expired()) == []
+    assert talk.sessions.seconds_to_next_expiry() > 0
+    talk.answer(running, bot("ok"))
+    talk.clock.now += 61
+    assert [e.session.id for e in talk.sessions.expired()] == ["s1"]
+
+
+def test_a_session_comes_back_from_the_store_as_it_was() -> None:
+    before = Talk()
+    first = before.exchange(user("a"), answer="A")
+    second = before.ask(user("a"), bot("A"), user("b"))
+    chain = str(second.trace.then(bot("B")))
+    before.answer(second, bot("B"), delivered=False)
+    outline = SessionOutline(
+        session=second.session,
+        turns=(
+            TurnOutline(
+                index=0,
+                parent=None,
+                kind="main",
+                request_digest=first.turn.digest,
+                chain=str(first.trace.then(bot("A"))),
+                finish_reason="stop",
+                delivered=True,
+                has_next_state=True,
+            ),
+            TurnOutline(
+                index=1,
+                parent=0,
+                kind="main",
+                request_digest=second.turn.digest,
+                chain=chain,
+                finish_reason="stop",
+                delivered=False,
+                has_next_state=False,
+            ),
+        ),
+    )
+    after = Talk()
+    after.sessions.restore(outline)
+    again = after.ask(user("a"), bot("A"), user("b"))
+    assert (again.turn.id, again.replay) == (second.turn.id, True)
+    third = after.ask(user("a"), bot("A"), user("b"), bot("B"), user("c"))
+    assert (third.turn.index, third.turn.parent) == (2, 1)
+    assert third.next_state is not None

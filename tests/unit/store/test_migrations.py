@@ -1,0 +1,98 @@
+"""Older tables to the newest, whole or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, inspect
+from sqlalchemy.exc import OperationalError
+
+from openclaw_rl.errors import StoreError
+from openclaw_rl.store import SqliteStore, schema
+from openclaw_rl.store.migrations import MIGRATIONS, SCHEMA_VERSION, migrate, schema_version
+from openclaw_rl.store.sqlite import connect_writer
+from tests.unit.store.samples import make_session
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Connection:
+    return connect_writer(tmp_path / "store.sqlite3")
+
+
+def _tables(connection: Connection) -> dict[str, object]:
+    """Everything a table is: columns in order, with type, NOT NULL and place in the key; references; indexes."""
+    found: dict[str, object] = {}
+    with connection.begin():
+        inspector = inspect(connection)
+        for name in inspector.get_table_names():
+            columns = connection.exec_driver_sql(f"PRAGMA table_info({name})").all()
+            indexes = [(index["name"], index["column_names"], index["unique"]) for index in inspector.get_indexes(name)]
+            references = [
+                (key["constrained_columns"], key["referred_table"], key["referred_columns"])
+                for key in inspector.get_foreign_keys(name)
+            ]
+            described = [
+                (column, kind.replace(" PRECISION", ""), required, key) for _, column, kind, required, _, key in columns
+            ]
+            found[name] = (described, sorted(indexes, key=str), sorted(references, key=str))
+    return found
+
+
+def test_the_steps_lead_to_the_tables_of_the_schema(connection: Connection, tmp_path: Path) -> None:
+    migrate(connection)
+    (tmp_path / "other").mkdir()
+    other = connect_writer(tmp_path / "other" / "store.sqlite3")
+    with other.begin():
+        schema.metadata.create_all(other)
+    assert _tables(connection) == _tables(other)
+
+
+def test_an_empty_file_becomes_a_store_once(connection: Connection) -> None:
+    assert migrate(connection) == (0, SCHEMA_VERSION)
+    assert migrate(connection) == (SCHEMA_VERSION, SCHEMA_VERSION)
+
+
+NEXT = {**MIGRATIONS, SCHEMA_VERSION + 1: ("ALTER TABLE session ADD COLUMN mood TEXT", "CREATE TABLE extra (a TEXT)")}
+
+
+async def test_a_later_step_keeps_the_rows(tmp_path: Path) -> None:
+    async with await SqliteStore.open(tmp_path) as store:
+        await store.put_session(make_session())
+    connection = connect_writer(tmp_path / "store.sqlite3")
+    assert migrate(connection, NEXT) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
+    with connection.begin():
+        assert connection.exec_driver_sql("SELECT id, mood FROM session").one() == ("s-1", None)
+
+
+def test_a_step_that_fails_halfway_leaves_the_version_before(connection: Connection) -> None:
+    migrate(connection)
+    before = _tables(connection)
+    broken = {**MIGRATIONS, SCHEMA_VERSION + 1: ("CREATE TABLE extra (a TEXT)", "CREATE TABLE session (b TEXT)")}
+    with pytest.raises(OperationalError):
+        migrate(connection, broken)
+    with connection.begin():
+        assert schema_version(connection) == SCHEMA_VERSION
+    assert _tables(connection) == before
+    assert migrate(connection, NEXT) == (SCHEMA_VERSION, SCHEMA_VERSION + 1)
+
+
+async def test_a_newer_store_is_refused_and_not_touched(tmp_path: Path) -> None:
+    async with await SqliteStore.open(tmp_path) as store:
+        await store.put_session(make_session())
+    connection = connect_writer(tmp_path / "store.sqlite3")
+    migrate(connection, NEXT)
+    connection.close()
+    before = (tmp_path / "store.sqlite3").read_bytes()
+    with pytest.raises(StoreError, match=r"version 2, this release knows 1: upgrade openclaw-rl"):
+        await SqliteStore.open(tmp_path)
+    assert (tmp_path / "store.sqlite3").read_bytes() == before
+
+
+def test_another_programs_database_is_refused(connection: Connection, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "store.sqlite3") as other:
+        other.execute("CREATE TABLE meta (name TEXT, value TEXT)")
+    other.close()
+    with pytest.raises(StoreError, match="not an OpenClaw-RL store"):
+        migrate(connection)
