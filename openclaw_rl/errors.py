@@ -50,7 +50,16 @@ class StoreUnavailable(StoreError):
 
 
 class EngineError(OpenClawError):
-    """The engine refused or failed a request."""
+    """The engine failed a request."""
+
+
+class EngineRefused(EngineError):
+    """The request cannot be served as it is. `status` is an HTTP 4xx, `code` a machine-readable reason."""
+
+    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
 
 
 class EngineLost(EngineError):

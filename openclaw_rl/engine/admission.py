@@ -5,17 +5,8 @@ Shared by all engines of ours, so that they refuse alike. Knows no HTTP beyond t
 
 from __future__ import annotations
 
-from openclaw_rl.errors import EngineError
+from openclaw_rl.errors import EngineRefused
 from openclaw_rl.types import EngineState, GenerateRequest
-
-
-class EngineRefused(EngineError):
-    """The request cannot be served as it is. `status` is an HTTP 4xx, `code` a machine-readable reason."""
-
-    def __init__(self, message: str, *, status: int = 400, code: str = "invalid_request") -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
 
 
 def admit(request: GenerateRequest, state: EngineState) -> tuple[str, int]:

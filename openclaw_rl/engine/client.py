@@ -11,8 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from openclaw_rl.engine import wire
-from openclaw_rl.engine.admission import EngineRefused
-from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
 from openclaw_rl.types import Delta, EngineState, GenerateRequest
 
 _BASE = "http://engine"  # the host is ignored on a Unix socket

@@ -19,9 +19,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from openclaw_rl.engine import wire
-from openclaw_rl.engine.admission import EngineRefused
 from openclaw_rl.engine.http import STREAM_LIMIT_BYTES, BadRequest, HttpRequest, read_request, response_head
-from openclaw_rl.errors import EngineError
+from openclaw_rl.errors import EngineError, EngineRefused
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import Delta, GenerateRequest, Json, VersionSpan
 
@@ -46,6 +45,11 @@ class EngineServer:
         self._running: dict[asyncio.Timeout, str] = {}
         """What generates now, with its request id. One id may stand here twice: a client that lost its connection
         and asks again is not refused because the loss has not been noticed here."""
+
+    @property
+    def num_connections(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
 
     async def start(self) -> None:
         """Binds the socket; a stale file at its path is replaced."""
@@ -152,11 +156,11 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def __init__(self, serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], asyncio.Task[None]]) -> None:
         super().__init__(asyncio.StreamReader(limit=STREAM_LIMIT_BYTES), self._started)
-        self._serve = serve
-        self._task: asyncio.Task[None] | None = None
+        self._start_serving = serve
+        self._serving_task: asyncio.Task[None] | None = None
 
     def _started(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._task = self._serve(reader, writer)
+        self._serving_task = self._start_serving(reader, writer)
 
     def eof_received(self) -> bool:
         super().eof_received()
@@ -164,8 +168,8 @@ class _Connection(asyncio.StreamReaderProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._task is not None:
-            self._task.cancel()
+        if self._serving_task is not None:
+            self._serving_task.cancel()
 
 
 class _Answer:

@@ -23,7 +23,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from openclaw_rl.engine.admission import EngineRefused
+from openclaw_rl.errors import EngineRefused
 from openclaw_rl.types import Delta, EngineState, GenerateRequest, Json, Sampling, TokenLogprob, VersionSpan
 
 dumps: Callable[[Json], bytes]

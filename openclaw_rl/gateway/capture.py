@@ -65,7 +65,7 @@ class Capture:
         self._renderer = renderer
         self._request_id = request_id
         self._prompt_ids = list(prompt_ids)
-        self._sampling = sampling
+        self.sampling = sampling
         self._version = version
         self._decoder = renderer.decoder()
         self._scanner = StopScanner(request.stop)
@@ -109,7 +109,7 @@ class Capture:
             logprobs=tuple(self._logprobs),
             finish_reason=self.finish_reason,
             version_spans=tuple(self._spans),
-            top_logprobs=tuple(self._top_logprobs) if self._sampling.top_logprobs else None,
+            top_logprobs=tuple(self._top_logprobs) if self.sampling.top_logprobs else None,
         )
 
     @property
@@ -118,14 +118,14 @@ class Capture:
         return self._answer.message
 
     async def _deltas(self, engine: Engine) -> AsyncGenerator[Delta, None]:
-        remaining = self._sampling.max_tokens - len(self._token_ids)
+        remaining = self.sampling.max_tokens - len(self._token_ids)
         if remaining <= 0:
             yield Delta(token_ids=(), logprobs=(), version="", finish_reason="length")
             return
         request = GenerateRequest(
             request_id=self._request_id,
             token_ids=self._prompt_ids + self._token_ids,
-            sampling=replace(self._sampling, max_tokens=remaining),
+            sampling=replace(self.sampling, max_tokens=remaining),
             stop_token_ids=self._renderer.stop_token_ids,
             version=self._version,
         )

@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from openclaw_rl.errors import EngineError, RequestError, StoreUnavailable
+from openclaw_rl.errors import EngineError, EngineRefused, RequestError, StoreUnavailable
 from openclaw_rl.gateway.capture import Capture, Piece
 from openclaw_rl.gateway.identify import Identity
 from openclaw_rl.gateway.memory import TokenMemory, TurnTokens
@@ -196,6 +196,9 @@ class Exchange:
             async with aclosing(self._sampled()) as pieces:
                 async for numbered in pieces:
                     yield numbered
+        except EngineRefused as refusal:
+            self.give_up()
+            raise RequestError(str(refusal), status=refusal.status, code=refusal.code) from refusal
         except EngineError:
             await self._written(skip=Skip.ENGINE_FAILED)
             raise
@@ -305,7 +308,7 @@ class Exchange:
             model=self._request.model,
             messages=self._request.messages,
             tools=self._tools,
-            sampling=self._request.sampling,
+            sampling=choice.capture.sampling,
             stop=self._request.stop,
             prompt_ids=tuple(self._prompt.ids),
             num_prefill=self._prompt.num_prefill,
@@ -330,7 +333,7 @@ class Exchange:
             sessions.finished(choice.turn, placement.trace.then(turn.message), aborted=aborted)
             self._gateway.memory.put(
                 turn.id,
-                TurnTokens(turn.prompt_ids, turn.completion.token_ids, turn.num_prefill, self._prompt.context),
+                TurnTokens.of(turn, self._prompt.context),
             )
         for result in results:
             if result is not None:

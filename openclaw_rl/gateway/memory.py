@@ -32,13 +32,8 @@ class TurnTokens:
         return [*self.prompt_ids[start:], *self.completion_ids]
 
     @classmethod
-    def of(cls, turn: Turn) -> TurnTokens:
-        return cls(
-            array("i", turn.prompt_ids),
-            array("i", turn.completion.token_ids),
-            turn.num_prefill,
-            context_digest(turn.messages, turn.tools),
-        )
+    def of(cls, turn: Turn, context: bytes) -> TurnTokens:
+        return cls(array("i", turn.prompt_ids), array("i", turn.completion.token_ids), turn.num_prefill, context)
 
 
 class TokenMemory:
@@ -67,7 +62,7 @@ class TokenMemory:
         turn = await self._load(session, index)
         if turn is None:
             return None
-        tokens = TurnTokens.of(turn)
+        tokens = TurnTokens.of(turn, context_digest(turn.messages, turn.tools))
         self.put(name, tokens)
         return tokens
 

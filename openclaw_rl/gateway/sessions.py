@@ -141,7 +141,8 @@ class Sessions:
                 state="aborted" if row.finish_reason in ("abort", "error") else "finished",
                 fingerprint=Fingerprint.parse(row.chain),
                 delivered=row.delivered,
-                has_next_state=row.has_next_state,
+                # What was closed without a reaction stays so: a session that comes back begins with what it asks now.
+                has_next_state=row.has_next_state or session.closed_at is not None,
             )
             home.turns[turn.index] = turn
             self._by_digest[session.user, turn.digest][turn.id] = turn
@@ -170,7 +171,8 @@ class Sessions:
         opened = home is None
         if home is None:
             home = self._new_session(arrival, now)
-        home.session = replace(home.session, last_seen_at=now, opted_out=home.session.opted_out or arrival.opted_out)
+        opted_out = home.session.opted_out or arrival.opted_out
+        home.session = replace(home.session, last_seen_at=now, closed_at=None, opted_out=opted_out)
         turn = self._new_turn(home, arrival, parent)
         return Placement(
             session=home.session,

@@ -9,7 +9,7 @@ queries   the questions that both are asked       views     answers that are no 
 """
 
 from openclaw_rl.store.reader import StoreReader
-from openclaw_rl.store.views import RecentSession, Recovery, SessionSummary, TurnOutline
+from openclaw_rl.store.views import Recovery, SessionSummary
 from openclaw_rl.store.writer import SqliteStore
 
-__all__ = ["RecentSession", "Recovery", "SessionSummary", "SqliteStore", "StoreReader", "TurnOutline"]
+__all__ = ["Recovery", "SessionSummary", "SqliteStore", "StoreReader"]

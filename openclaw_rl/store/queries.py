@@ -10,13 +10,13 @@ from itertools import groupby
 from typing import TypeVar
 
 import orjson
-from sqlalchemy import Connection, RowMapping, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, or_, select
 
 from openclaw_rl.store import schema
 from openclaw_rl.store.codec import split_digests
 from openclaw_rl.store.decode import Bodies, decode_turn, rebuild
-from openclaw_rl.store.views import RecentSession, SessionSummary, TurnOutline
-from openclaw_rl.types import ApiKey, Feedback, NextState, Session, Skip, Turn
+from openclaw_rl.store.views import SessionSummary
+from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Turn, TurnOutline
 
 T = TypeVar("T")
 
@@ -34,10 +34,22 @@ def session(connection: Connection, session_id: str) -> Session | None:
     return _session(connection, select(schema.session).where(schema.session.c.id == session_id))
 
 
-def find_session(connection: Connection, user: str, key: str) -> Session | None:
-    """The session to which this user's client gave this name."""
-    named = and_(schema.session.c.user == user, schema.session.c.key == key)
-    return _session(connection, select(schema.session).where(named))
+def find_session(connection: Connection, user: str, name: str) -> SessionOutline | None:
+    """The session that this user's client calls by this name: one it chose itself, or an id of ours."""
+    session = schema.session.c
+    found = _outlines(connection, and_(session.user == user, or_(session.key == name, session.id == name)))
+    return found[0] if found else None
+
+
+def turn_owner(connection: Connection, session_id: str, index: int) -> str | None:
+    """The user of a turn; None if there is no such turn."""
+    turn = schema.turn.c
+    owner: str | None = connection.scalar(
+        select(schema.session.c.user)
+        .join(schema.turn, turn.session == schema.session.c.id)
+        .where(turn.session == session_id, turn.index == index)
+    )
+    return owner
 
 
 def sessions(connection: Connection, user: str | None = None) -> list[SessionSummary]:
@@ -61,26 +73,9 @@ def sessions(connection: Connection, user: str | None = None) -> list[SessionSum
     return [_summary(Session(**row), per_session.get(row["id"], [])) for row in connection.execute(query).mappings()]
 
 
-def recent(connection: Connection, since: float) -> list[RecentSession]:
-    """The sessions seen at or after `since`, closed ones too, with an outline of every turn."""
-    turn, state = schema.turn, schema.next_state
-    is_recent = schema.session.c.last_seen_at >= since
-    same_turn = and_(state.c.session == turn.c.session, state.c.index == turn.c.index)
-    outline = (
-        select(
-            *(turn.c[name] for name in TurnOutline.__dataclass_fields__ if name in turn.c),
-            turn.c.session,
-            state.c.index.is_not(None).label("has_next_state"),
-        )
-        .join(schema.session, schema.session.c.id == turn.c.session)
-        .outerjoin(state, same_turn)
-        .where(is_recent)
-        .order_by(turn.c.session, turn.c.index)
-    )
-    rows = connection.execute(outline).mappings()
-    outlines = {name: tuple(map(_outline, turns)) for name, turns in groupby(rows, key=lambda row: row["session"])}
-    found = connection.execute(select(schema.session).where(is_recent).order_by(schema.session.c.last_seen_at))
-    return [RecentSession(session=Session(**row), turns=outlines.get(row["id"], ())) for row in found.mappings()]
+def open_sessions(connection: Connection) -> list[SessionOutline]:
+    """The sessions that nobody has closed, the one seen last at the end."""
+    return _outlines(connection, schema.session.c.closed_at.is_(None))
 
 
 def max_index(connection: Connection, session_id: str) -> int | None:
@@ -149,9 +144,28 @@ def _summary(session: Session, counts: Sequence[RowMapping]) -> SessionSummary:
     )
 
 
+def _outlines(connection: Connection, which: ColumnElement[bool]) -> list[SessionOutline]:
+    turn, state = schema.turn, schema.next_state
+    same_turn = and_(state.c.session == turn.c.session, state.c.index == turn.c.index)
+    query = (
+        select(
+            *(turn.c[name] for name in TurnOutline.__dataclass_fields__ if name in turn.c),
+            turn.c.session,
+            state.c.index.is_not(None).label("has_next_state"),
+        )
+        .join(schema.session, schema.session.c.id == turn.c.session)
+        .outerjoin(state, same_turn)
+        .where(which)
+        .order_by(turn.c.session, turn.c.index)
+    )
+    rows = connection.execute(query).mappings()
+    turns = {name: tuple(map(_outline, group)) for name, group in groupby(rows, key=lambda row: row["session"])}
+    found = connection.execute(select(schema.session).where(which).order_by(schema.session.c.last_seen_at))
+    return [SessionOutline(session=Session(**row), turns=turns.get(row["id"], ())) for row in found.mappings()]
+
+
 def _outline(row: RowMapping) -> TurnOutline:
-    values = {name: row[name] for name in TurnOutline.__dataclass_fields__}
-    return TurnOutline(**{**values, "skip": None if row["skip"] is None else Skip(row["skip"])})
+    return TurnOutline(**{name: row[name] for name in TurnOutline.__dataclass_fields__})
 
 
 def _lineage(connection: Connection, session_id: str, index: int) -> list[int]:

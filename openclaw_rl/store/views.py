@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from openclaw_rl.types import FinishReason, Session, Skip, TurnKind
+from openclaw_rl.types import Session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,32 +35,3 @@ class SessionSummary:
     tokens: int
     versions: tuple[str, ...]
     last_turn_at: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnOutline:
-    """Where a turn stands, without its words and tokens: what the gateway keeps in memory for each."""
-
-    index: int
-    parent: int | None
-    kind: TurnKind
-    request_digest: str
-    chain: str
-    skip: Skip | None
-    delivered: bool
-    finish_reason: FinishReason
-    has_next_state: bool
-    created_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentSession:
-    """A session as the gateway takes it up again after a start."""
-
-    session: Session
-    turns: tuple[TurnOutline, ...]
-
-    @property
-    def next_index(self) -> int:
-        """The index that the session's next turn gets."""
-        return self.turns[-1].index + 1 if self.turns else 0

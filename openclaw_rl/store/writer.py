@@ -32,8 +32,8 @@ from openclaw_rl.store.batch import Outcome
 from openclaw_rl.store.database import Database
 from openclaw_rl.store.directory import database_path
 from openclaw_rl.store.encode import Trunk, Write
-from openclaw_rl.store.views import RecentSession, Recovery
-from openclaw_rl.types import ApiKey, Feedback, NextState, Session, Skip, Turn
+from openclaw_rl.store.views import Recovery
+from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Skip, Turn
 
 logger = logging.getLogger(__name__)
 
@@ -156,17 +156,21 @@ class SqliteStore:
         """The key opens nothing any more."""
         return self._put(lambda: encode.encode_revoke(key, revoked_at))
 
-    async def load_recent(self, since: float) -> list[RecentSession]:
-        """The sessions seen at or after `since`, closed ones too, with an outline of every turn."""
-        return await self._read(lambda connection: queries.recent(connection, since))
+    async def load_open(self) -> list[SessionOutline]:
+        """The sessions that nobody has closed, with an outline of every turn."""
+        return await self._read(queries.open_sessions)
 
     async def get_turn(self, session: str, index: int) -> Turn | None:
         """One turn, whole."""
         return await self._read(lambda connection: queries.turn(connection, session, index))
 
-    async def find_session(self, user: str, key: str) -> Session | None:
-        """The session to which this user's client gave this name."""
-        return await self._read(lambda connection: queries.find_session(connection, user, key))
+    async def find_session(self, user: str, name: str) -> SessionOutline | None:
+        """The session that this user's client calls by this name, open or closed."""
+        return await self._read(lambda connection: queries.find_session(connection, user, name))
+
+    async def turn_owner(self, session: str, index: int) -> str | None:
+        """The user of a turn; None if there is no such turn."""
+        return await self._read(lambda connection: queries.turn_owner(connection, session, index))
 
     async def max_index(self, session: str) -> int | None:
         """The index of the session's last turn."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.terminal.chat_view import View
-from openclaw_rl.terminal.client import Answer, Client
+from openclaw_rl.terminal.client import Answer, Client, ServerRefused
 from openclaw_rl.terminal.lines import Mistake, Order, Rate, Say, read_line
 from openclaw_rl.terminal.prompt import TypedLines, piped_lines
 from openclaw_rl.terminal.screen import make_console
@@ -29,7 +29,7 @@ CLIENT_NAME = "openclaw-rl-chat"
 class Conversation:
     """What was said so far. `session` names it to the server, `last_turn` is the answer that /good and /bad mean."""
 
-    session: str = field(default_factory=lambda: f"chat-{secrets.token_hex(8)}")
+    session: str = field(default_factory=lambda: f"chat-{secrets.token_hex(6)}")
     messages: list[dict[str, Json]] = field(default_factory=list)
     last_turn: str = ""
 
@@ -37,17 +37,22 @@ class Conversation:
 class Chat:
     """One person, one server, one conversation at a time."""
 
-    def __init__(self, client: Client, view: View, *, model: str = "") -> None:
+    def __init__(self, client: Client, view: View) -> None:
         self._client = client
         self._view = view
-        self._model = model
+        self._model = ""
         self._conversation = Conversation()
         self.num_failed = 0
 
     async def connect(self) -> None:
         """Find out that the server is there and takes our key; raises if not."""
         waiting_for = await self._client.why_not_ready()
-        self._model = self._model or (await self._client.models())[0]
+        try:
+            self._model = (await self._client.models())[0]
+        except ServerRefused as refusal:
+            if refusal.status == 401:
+                raise ServerRefused(f"{refusal}; give the right one with --key", status=401) from refusal
+            raise
         self._view.welcome(self._model)
         if waiting_for is not None:
             self._view.note(f"The server is not ready yet ({waiting_for}); the first answer waits for it.")

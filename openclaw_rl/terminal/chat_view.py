@@ -29,24 +29,25 @@ class View:
         self._beside = out if live else err
         self._live = live
         self._url = url
+        self._end = "\n\n" if live else "\n"  # a person's screen gets air between one exchange and the next
 
     def welcome(self, model: str) -> None:
         if self._live:
             self._out.print(Text.assemble(("OpenClaw-RL", "bold"), f" {printable(model)} ", (f"at {self._url}", "dim")))
-            self.note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves.\n")
+            self.note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D leaves.")
 
     def help(self) -> None:
         table = Table.grid(padding=(0, 3))
         for usage, meaning in COMMANDS.items():
             table.add_row(usage.replace("[", r"\["), meaning, style="dim")
         table.add_row("Alt-Enter", "a line break inside a message; pasted ones stay", style="dim")
-        self._beside.print(table)
+        self._beside.print(table, end=self._end)
 
     def note(self, text: str) -> None:
-        self._beside.print(printable(text), style="dim", markup=False, soft_wrap=True)
+        self._beside.print(printable(text), style="dim", markup=False, soft_wrap=True, end=self._end)
 
     def problem(self, text: str) -> None:
-        self._beside.print(f"error: {printable(text)}", style="red", markup=False, soft_wrap=True)
+        self._beside.print(f"error: {printable(text)}", style="red", markup=False, soft_wrap=True, end=self._end)
 
     @contextmanager
     def answering(self) -> Iterator[Callable[[TextDelta | ReasoningDelta], None]]:
@@ -83,4 +84,4 @@ class View:
             parts.append(f"{answer.num_tokens} token{'' if answer.num_tokens == 1 else 's'}")
         parts.append(f"{seconds:.1f} s")
         parts.append("stopped" if stopped else _REMARKS.get(answer.finish_reason or "", ""))
-        self.note(" · ".join(part for part in parts if part) + ("\n" if self._live else ""))
+        self.note(" · ".join(part for part in parts if part))

@@ -194,12 +194,13 @@ def check_engine(engine: EngineConfig) -> Finding:
     return Finding(name="engine", state="ok", text=engine.type)
 
 
-def check_server(url: str | None, *, gone: str | None, waiting_for: str | None) -> Finding:
-    """`gone` is why nobody answers at `url`; `waiting_for` what a server that answers is not ready for."""
+def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> Finding:
+    """`url` is what a server left in the data directory, `waiting_for` what one that answers is not ready for."""
     if url is None:
         return Finding(name="server", state="ok", text="not running", remedy="`openclaw-rl up` starts it")
-    if gone is not None:
-        return Finding(name="server", state="remark", text=gone, remedy="`openclaw-rl up` starts it again")
+    if not answers:
+        text = f"nobody answers at {url}; was the server killed?"
+        return Finding(name="server", state="remark", text=text, remedy="`openclaw-rl up` starts it again")
     if waiting_for is not None:
         text = f"runs at {url}, but is not ready: {waiting_for}"
         return Finding(name="server", state="remark", text=text, remedy="wait, or look into run/log.jsonl")

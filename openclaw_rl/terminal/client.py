@@ -6,6 +6,7 @@ Turns HTTP into values and its failures into two errors: `ServerGone` (nobody an
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -110,10 +111,12 @@ class Client:
                     raise _refusal(response.status, await response.read())
                 yield response
         except aiohttp.ClientConnectorError as error:
-            raise ServerGone(f"no server answers at {self._url} ({error.os_error}); {START_IT}") from error
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise ServerGone(f"no server answers at {self._url} ({reason}); {START_IT}") from error
+        except (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError, ConnectionError) as error:
+            raise ServerGone("the server broke off before the end of its answer; ask again when it is back") from error
         except (aiohttp.ClientError, OSError) as error:
-            what = str(error) or type(error).__name__
-            raise ServerGone(f"the connection to {self._url} broke ({what}); is the server still running?") from error
+            raise ServerGone(f"{self._url} cannot be asked: {str(error) or type(error).__name__}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerGone(f"{self._url} does not answer as an OpenClaw-RL server does ({error!r})") from error
 

@@ -19,7 +19,7 @@ from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.terminal import checks, probes
-from openclaw_rl.terminal.address import Address, read_address
+from openclaw_rl.terminal.address import ADDRESS_FILE, read_address
 from openclaw_rl.terminal.checks import Finding
 from openclaw_rl.terminal.client import Client
 from openclaw_rl.terminal.screen import make_console, print_json, printable
@@ -57,10 +57,10 @@ def examine(config: Config) -> Iterator[Finding]:
     yield checks.check_cpu(probes.num_cores(), probes.cpu_flags())
     yield checks.check_engine(engine)
 
-    address, gone, waiting_for = asyncio.run(_ask_server(data_dir))
+    url, answers, waiting_for = asyncio.run(_ask_server(data_dir))
     host, port = config.gateway.host, config.gateway.port
-    ours = gone is None and address is not None and urlsplit(address.url).port == port
-    yield checks.check_server(address and address.url, gone=gone, waiting_for=waiting_for)
+    ours = url is not None and answers and urlsplit(url).port == port
+    yield checks.check_server(url, answers=answers, waiting_for=waiting_for)
     yield checks.check_port(host, port, problem=probes.why_not_listen(host, port), ours=ours)
     yield checks.check_modes(data_dir, probes.open_files(data_dir))
     free = probes.free_bytes(data_dir)
@@ -107,16 +107,15 @@ def _is_broken(findings: Sequence[Finding]) -> bool:
     return any(finding.state == "broken" for finding in findings)
 
 
-async def _ask_server(data_dir: Path) -> tuple[Address | None, str | None, str | None]:
-    """The address that a server left, why nobody answers there, and what the one who answers waits for."""
-    address = None
+async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:
+    """The address that a server left, whether it answers there, and what it waits for."""
+    url = None
     try:
         address = read_address(data_dir)
         if address is None:
-            return None, None, None
-        async with asyncio.timeout(_ANSWER_S), Client(address.url) as client:
-            return address, None, await client.why_not_ready()
-    except TimeoutError:
-        return address, f"no answer within {_ANSWER_S:g} s", None
-    except OpenClawError as error:
-        return address, str(error), None
+            return None, False, None
+        url = address.url
+        async with asyncio.timeout(_ANSWER_S), Client(url) as client:
+            return url, True, await client.why_not_ready()
+    except (TimeoutError, OpenClawError):
+        return url or str(data_dir / ADDRESS_FILE), False, None

@@ -58,7 +58,8 @@ def add_key(store: StoreConfig, user: str, label: str, *, as_json: bool) -> None
 
 def revoke_key(store: StoreConfig, key_id: str) -> None:
     """Make a key open nothing any more."""
-    known = {key.id: key for key in StoreReader.open(store.data_dir, store.url).keys()}
+    reader = StoreReader.open(store.data_dir, store.url)
+    known = {key.id: key for key in reader.keys()}  # noqa: SIM118 (a query, not a dict's keys)
     if key_id not in known:
         raise NotFound(f"there is no key {key_id!r}; `openclaw-rl keys list` shows all")
     console = make_console("stderr")

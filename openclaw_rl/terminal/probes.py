@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from openclaw_rl.config import ModelConfig
 from openclaw_rl.errors import ModelError
@@ -41,9 +41,8 @@ def cpu_flags() -> frozenset[str]:
 
 def num_cores() -> int:
     """The cores that this process may use."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it, macOS does not
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def gpus_of_driver() -> list[str]:
@@ -71,15 +70,15 @@ def torch_facts() -> TorchFacts:
 
 
 def memory() -> tuple[int, int]:
-    """Total and available bytes, within the limit of this container."""
+    """Total and available bytes, within the limit of this container, which psutil does not know."""
     machine = psutil.virtual_memory()
     total, available = int(machine.total), int(machine.available)
     try:
         limit = int((_CGROUP / "memory.max").read_text())
-        stat = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no cgroup, or "max"
+        used = dict(line.split() for line in (_CGROUP / "memory.stat").read_text().splitlines())["anon"]
+    except (OSError, ValueError, KeyError):  # no container, or a limit of "max"
         return total, available
-    return min(total, limit), min(available, max(0, limit - int(stat.get("anon", 0))))
+    return min(total, limit), min(available, max(0, limit - int(used)))
 
 
 def free_bytes(path: Path) -> int:

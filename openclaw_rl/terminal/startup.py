@@ -18,15 +18,15 @@ def print_starting(console: Console, *, model: str, engine: str) -> None:
     console.print(Text.assemble(("Starting ", "dim"), model, (f" on the {engine} engine …", "dim")))
 
 
-def print_started(console: Console, *, url: str, key: str | None, model: str, data_dir: Path, is_default: bool) -> None:
-    """The block that a person reads and copies from; `is_default`: commands find this data directory by themselves."""
-    console.print(started_text(url=url, key=key, model=model, data_dir=data_dir, is_default=is_default), soft_wrap=True)
+def print_started(console: Console, *, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> None:
+    """The block that a person reads and copies from; `is_found`: commands find this data directory by themselves."""
+    console.print(started_text(url=url, key=key, model=model, data_dir=data_dir, is_found=is_found), soft_wrap=True)
 
 
-def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_default: bool) -> Group:
+def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Group:
     """`key` None: this server asks for none."""
     key_file = data_dir / KEY_FILE
-    chat = "openclaw-rl chat" + ("" if is_default else f" --data-dir {shlex.quote(str(data_dir))}")
+    chat = "openclaw-rl chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
     shown = Table.grid(padding=(0, 2))
     shown.add_column(style="dim")
     shown.add_column(overflow="fold")

@@ -23,7 +23,7 @@ _LABEL = 11
 def session_text(session: Session, *, now: float) -> Text:
     """The head line of a session."""
     facts = [session.user, session.client, f"seen {ago(now - session.last_seen_at)}"]
-    facts += [f"named {session.key}"] if session.key is not None else []
+    facts += [f"named {session.key}"] if session.key not in (None, session.id) else []
     facts += ["closed"] if session.closed_at is not None else []
     facts += ["opted out of training"] if session.opted_out else []
     return Text.assemble((session.id, "bold"), "  ", (one_line(" · ".join(facts), 400), "dim"))
@@ -43,7 +43,8 @@ def turn_text(
         _add(text, "next", f"{message.role}: {_words(message)}", whole=whole, style="dim")
     for given in feedback:
         score = "" if given.score is None else f"{given.score:+d} "
-        _add(text, "feedback", f"{score}{given.user}: {given.text}", whole=whole, style="cyan")
+        said = f": {given.text}" if given.text else ""
+        _add(text, "feedback", f"{score}{given.user}{said}", whole=whole, style="cyan")
     return text
 
 

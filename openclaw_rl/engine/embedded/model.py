@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
-from openclaw_rl.engine.admission import EngineRefused
 from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
 from openclaw_rl.engine.embedded.sampling import Sampler
-from openclaw_rl.errors import ConfigError, ModelError
+from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
 from openclaw_rl.types import BASE_VERSION, Delta, EngineState, GenerateRequest, Json
 
 _log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, in
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
         # What transformers raises for an unknown architecture, a missing or broken file, or a missing package.
         raise ModelError(f"transformers cannot load {path}: {error}") from error
     model, report = loaded

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from tokenizers import Tokenizer
 
 from openclaw_rl.engine.wire import merge
+from openclaw_rl.errors import EngineError
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import Delta, GenerateRequest, Json, Sampling
 
@@ -39,3 +40,15 @@ async def all_deltas(engine: Engine, request: GenerateRequest) -> list[Delta]:
 async def whole(engine: Engine, request: GenerateRequest) -> Delta:
     """The answer as one delta."""
     return merge(await all_deltas(engine, request))
+
+
+async def until_error(engine: Engine, request: GenerateRequest) -> tuple[list[int], EngineError | None]:
+    """The tokens that came, and the error that ended them if one did."""
+    token_ids: list[int] = []
+    try:
+        async with aclosing(engine.generate(request)) as deltas:
+            async for delta in deltas:
+                token_ids += delta.token_ids
+    except EngineError as error:
+        return token_ids, error
+    return token_ids, None

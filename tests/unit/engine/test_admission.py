@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.engine.admission import EngineRefused, admit
+from openclaw_rl.engine.admission import admit
+from openclaw_rl.errors import EngineRefused
 from openclaw_rl.types import EngineState
 from tests.unit.engine.prompts import ask
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from openclaw_rl.engine.admission import EngineRefused
 from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
-from openclaw_rl.errors import ConfigError, EngineLost, ModelError
+from openclaw_rl.errors import ConfigError, EngineLost, EngineRefused, ModelError
 from tests.tiny import IM_END
-from tests.unit.engine.prompts import all_deltas, ask, chat, whole
+from tests.unit.engine.prompts import all_deltas, ask, chat, until_error, whole
 
 LONG = "the answer to the question is that there is no answer at all"
 
@@ -149,10 +148,8 @@ async def test_an_answer_at_full_speed_lets_others_run(tokenizer_folder: Path, t
 async def test_a_scripted_death_comes_once(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
     scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG, fail_after_tokens=3))
     request = ask(chat(tokenizer, "q"))
-    got: list[int] = []
-    with pytest.raises(EngineLost):
-        async for delta in scripted.generate(request):
-            got += delta.token_ids
+    got, error = await until_error(scripted, request)
+    assert isinstance(error, EngineLost)
     answer = await whole(scripted, request)
     assert got == list(answer.token_ids[:3])
 

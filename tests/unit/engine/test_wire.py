@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.engine import wire
-from openclaw_rl.engine.admission import EngineRefused
+from openclaw_rl.errors import EngineRefused
 from openclaw_rl.types import Delta, EngineState, GenerateRequest, Sampling, TokenLogprob, VersionSpan
 
 REQUEST = GenerateRequest(
@@ -145,7 +146,7 @@ def test_coalescing_changes_neither_tokens_nor_versions(parts: list[tuple[str, l
         ]
 
     assert tokens_of(merged) == tokens_of(deltas)
-    assert all(a.version != b.version for a, b in zip(merged, merged[1:], strict=False))
+    assert all(a.version != b.version for a, b in pairwise(merged))
 
 
 def test_a_merged_delta_ends_like_its_last_part() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -162,7 +163,7 @@ def test_a_stop_string_is_found_however_the_text_arrives(text: str, stops: list[
     edges = sorted({0, len(text), *(c for c in cuts if c < len(text))})
     scanner = StopScanner(stops)
     out = ""
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         certain, stopped = scanner.feed(text[start:end])
         out += certain
         if stopped:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from openclaw_rl.store import codec
 from openclaw_rl.types import TokenLogprob
-from tests.unit.store.samples import logprobs, token_ids
+from tests.unit.store.drawn import logprobs, token_ids
 
 top_logprobs = st.lists(
     st.lists(st.builds(TokenLogprob, token_id=st.integers(0, 2**31 - 1), logprob=logprobs), max_size=20).map(tuple),

@@ -1,0 +1,104 @@
+"""The real system in a process of its own, for tests that talk to it, kill it and start it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+
+class Server:
+    """`openclaw-rl up` over the scripted engine, unless the settings say otherwise.
+
+    with Server(tmp_path) as server:
+        server.chat("hi")
+        server.kill()
+        server.start()
+    """
+
+    def __init__(self, data_dir: Path, *settings: str, env: Mapping[str, str] | None = None) -> None:
+        self.data_dir = data_dir
+        self.settings = ("engine.type=scripted", *settings)
+        self.env = dict(env or {})
+        self.process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    @property
+    def key(self) -> str:
+        return (self.data_dir / "key").read_text().strip()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> Self:
+        """Starts it on a free port; with `wait`, returns when it answers requests."""
+        address = self.data_dir / "run" / "address.json"
+        address.unlink(missing_ok=True)
+        self.data_dir.mkdir(exist_ok=True)
+        with (self.data_dir / "output.txt").open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "openclaw_rl", "up", "--data-dir", self.data_dir, "--port", "0", *self.settings],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **self.env, **(env or {})},
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_until(address.exists)
+            self.url = json.loads(address.read_text())["url"]
+            self.wait_until(self.is_ready)
+        return self
+
+    def is_ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/readyz").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def wait_until(self, condition: Any, *, timeout_s: float = 60.0) -> None:
+        """Waits for something the server does; says what it printed if it dies or takes too long."""
+        end = time.monotonic() + timeout_s
+        while not condition():
+            assert self.process is not None
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"the server did not come so far:\n{(self.data_dir / 'output.txt').read_text()}")
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """kill -9; returns when it is gone."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """Ctrl-C; its exit status."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+    def chat(self, text: str | list[dict[str, Any]], **body: Any) -> httpx.Response:
+        """One request; a text is one user message."""
+        headers = {**self.headers, **body.pop("headers", {})}
+        messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
+        request = {"messages": messages, **body}
+        return httpx.post(f"{self.url}/v1/chat/completions", json=request, headers=headers, timeout=60)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.kill()

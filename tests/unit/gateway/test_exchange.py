@@ -1,0 +1,174 @@
+"""A request to its turns, with the real store, the real renderer and the scripted engine in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
+from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.exchange import Background, Exchange, Gateway
+from openclaw_rl.gateway.identify import Identity
+from openclaw_rl.gateway.memory import TokenMemory
+from openclaw_rl.gateway.sessions import Sessions
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.types import Message, Request, Sampling, Skip, Tool, Turn, TurnKind
+
+SCRIPT = (
+    Reply(match="^call", reply='<tool_call>\n{"name": "run", "arguments": {"x": 1}}\n</tool_call>'),
+    Reply(match="^long", reply="word " * 400),
+)
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncIterator[Gateway]:
+    async with await SqliteStore.open(tmp_path / "data") as store:
+        numbers = itertools.count(1)
+        yield Gateway(
+            engine=ScriptedEngine(model, ScriptedOptions(replies=SCRIPT, tokens_per_s=0)),
+            renderer=renderer,
+            store=store,
+            sessions=Sessions(timeout_s=60, new_id=lambda: f"s{next(numbers)}"),
+            memory=TokenMemory(store.get_turn),
+            background=Background(),
+        )
+
+
+def says(text: str, role: str = "user") -> Message:
+    return Message(role=role, content=text)  # type: ignore[arg-type]
+
+
+async def begin(gateway: Gateway, *messages: Message, kind: TurnKind = "main", **request: object) -> Exchange:
+    asked = Request(messages=messages, **{"sampling": Sampling(max_tokens=1000), **request})  # type: ignore[arg-type]
+    identity = Identity(client="test", session_key=None, kind=kind)
+    return await gateway.begin(asked, identity, user="local", digest=repr(asked), dialect="chat")
+
+
+async def answer(gateway: Gateway, *messages: Message, **request: object) -> Turn:
+    """One exchange to its end; the turn as it is on disk."""
+    exchange = await begin(gateway, *messages, **request)  # type: ignore[arg-type]
+    async with aclosing(exchange.pieces()) as pieces:
+        async for _ in pieces:
+            pass
+    await exchange.commit()
+    await exchange.delivered()
+    session, _, index = exchange.turn_ids[0].rpartition(".")
+    turn = await gateway.store.get_turn(session, int(index))
+    assert turn is not None
+    return turn
+
+
+def extends(later: Turn, earlier: Turn) -> bool:
+    ids = earlier.prompt_ids + earlier.completion.token_ids
+    return later.prompt_ids[: len(ids)] == ids
+
+
+async def test_a_conversation_extends_the_exact_ids_of_its_turns(gateway: Gateway) -> None:
+    first = await answer(gateway, says("hi"))
+    second = await answer(gateway, says("hi"), first.message, says("and on"))
+    third = await answer(gateway, says("hi"), first.message, says("and on"), second.message, says("bye"))
+    assert (second.session, second.parent, third.parent) == (first.session, 0, 1)
+    assert extends(second, first)
+    assert extends(third, second)
+    assert third.message.content == "You said: bye"
+
+
+async def test_the_ids_stay_exact_after_a_restart(gateway: Gateway) -> None:
+    first = await answer(gateway, says("hi"))
+    sessions = Sessions(timeout_s=60, new_id=lambda: "new")
+    for outline in await gateway.store.load_open():  # type: ignore[attr-defined]
+        sessions.restore(outline)
+    restarted = replace(gateway, sessions=sessions, memory=TokenMemory(gateway.store.get_turn))
+    second = await answer(restarted, says("hi"), first.message, says("and on"))
+    assert second.session == first.session
+    assert extends(second, first)
+
+
+async def test_a_changed_system_prompt_is_rendered_anew_around_the_sampled_ids(
+    gateway: Gateway, renderer: Renderer
+) -> None:
+    first = await answer(gateway, says("It is 10:00.", "system"), says("hi"))
+    second = await answer(gateway, says("It is 10:01.", "system"), says("hi"), first.message, says("and on"))
+    assert second.parent == 0
+    assert not extends(second, first)
+    assert "10:01" in renderer.decode(second.prompt_ids)
+    sampled, prompt = first.completion.token_ids, second.prompt_ids
+    assert any(prompt[i : i + len(sampled)] == sampled for i in range(len(prompt)))
+
+
+async def test_a_forced_tool_call_is_given_its_opening_and_keeps_it(gateway: Gateway) -> None:
+    tool = Tool(name="run")
+    first = await answer(gateway, says('{"x": 1}}'), tools=(tool,), tool_choice="required", forced_tool="run")
+    assert first.num_prefill > 0
+    second = await answer(gateway, says('{"x": 1}}'), first.message, says("done", "tool"), tools=(tool,))
+    assert second.parent == 0
+    assert extends(second, first)
+
+
+async def test_several_choices_are_several_turns(gateway: Gateway) -> None:
+    exchange = await begin(gateway, says("hi"), num_choices=3)
+    numbers = {number async for number, _ in exchange.pieces()}
+    await exchange.commit()
+    assert numbers == {0, 1, 2}
+    assert exchange.turn_ids == ("s1.0", "s1.1", "s1.2")
+    for index in range(3):
+        turn = await gateway.store.get_turn("s1", index)
+        assert turn is not None
+        assert turn.message.content == "You said: hi"
+
+
+async def test_a_client_that_goes_away_leaves_an_aborted_turn(gateway: Gateway) -> None:
+    exchange = await begin(gateway, says("long"))
+    async with aclosing(exchange.pieces()) as pieces:
+        await anext(pieces)
+    await gateway.background.drain()
+    turn = await gateway.store.get_turn("s1", 0)
+    assert turn is not None
+    assert (turn.skip, turn.completion.finish_reason) == (Skip.ABORTED, "abort")
+    assert 0 < len(turn.completion.token_ids) < 400
+    again = await answer(gateway, says("long"))
+    assert (again.id, again.skip, again.completion.finish_reason) == (turn.id, None, "stop")
+
+
+async def test_a_cancelled_commit_is_still_written_and_the_retry_gets_it(gateway: Gateway) -> None:
+    exchange = await begin(gateway, says("hi"))
+    async for _ in exchange.pieces():
+        pass
+    committing = asyncio.create_task(exchange.commit())
+    await asyncio.sleep(0)
+    committing.cancel()
+    await asyncio.gather(committing, return_exceptions=True)
+    await gateway.background.drain()
+    again = await begin(gateway, says("hi"))
+    assert again.turn_ids == exchange.turn_ids
+    events = [event async for _, piece in again.pieces() for event in piece.events]
+    assert "".join(e.text for e in events) == "You said: hi"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("kind", "skip"), [("main", None), ("side", Skip.SIDE_TURN)])
+async def test_side_turns_are_kept_but_not_trained_on(gateway: Gateway, kind: TurnKind, skip: Skip | None) -> None:
+    assert (await answer(gateway, says("hi"), kind=kind)).skip == skip
+
+
+async def test_a_pin_that_is_not_served_is_a_404(gateway: Gateway) -> None:
+    assert (await answer(gateway, says("hi"), model="any@0")).completion.versions == ("v0",)
+    with pytest.raises(RequestError) as refusal:
+        await begin(gateway, says("hi"), model="any@v7")
+    assert refusal.value.status == 404
+
+
+async def test_a_prompt_beyond_the_window_is_refused_and_holds_no_place(
+    gateway: Gateway, model: Path, renderer: Renderer
+) -> None:
+    small = replace(gateway, engine=ScriptedEngine(model, ScriptedOptions(context_window=64)))
+    with pytest.raises(RequestError) as refusal:
+        await begin(small, says("word " * 100))
+    assert refusal.value.code == "context_length_exceeded"
+    assert small.sessions.end("s1") is not None

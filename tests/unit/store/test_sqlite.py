@@ -1,0 +1,98 @@
+"""What is true of SQLite only: the settings that durability rests on, and how few statements a batch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, event
+from sqlalchemy.dialects.sqlite import insert
+
+from openclaw_rl.store import schema, sqlite
+from openclaw_rl.store.migrations import migrate
+from openclaw_rl.store.sqlite import InsertRows, Row, UpdateRows
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[Connection]:
+    with sqlite.connect_writer(tmp_path / "store.sqlite3") as opened:
+        migrate(opened)
+        yield opened
+
+
+@pytest.fixture
+def statements(connection: Connection) -> list[str]:
+    """Every statement that is executed from here on."""
+    seen: list[str] = []
+    event.listen(connection, "before_cursor_execute", lambda _c, _u, sql, *_: seen.append(sql))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("wal_autocheckpoint", 0)]
+)
+def test_the_writer_syncs_every_commit_and_checkpoints_only_by_hand(
+    connection: Connection, setting: str, value: object
+) -> None:
+    assert connection.exec_driver_sql(f"PRAGMA {setting}").scalar_one() == value
+
+
+def _sessions(count: int) -> list[Row]:
+    return [
+        {
+            "id": f"s-{number}",
+            "user": "ann",
+            "client": "curl",
+            "opened_at": 1.0,
+            "last_seen_at": 2.0,
+            "key": None,
+            "closed_at": None,
+            "opted_out": False,
+        }
+        for number in range(count)
+    ]
+
+
+def test_many_rows_take_few_statements(connection: Connection, statements: list[str]) -> None:
+    with connection.begin():
+        assert InsertRows(insert(schema.session)).run(connection, _sessions(200)) == 200
+    assert len([sql for sql in statements if sql.startswith("INSERT")]) == 4  # 64 + 64 + 64 + 8
+    with connection.begin():
+        stored = connection.exec_driver_sql("SELECT id FROM session ORDER BY rowid").scalars().all()
+    assert stored == [f"s-{number}" for number in range(200)]
+
+
+def test_an_update_groups_by_value_and_finds_its_rows_by_index(connection: Connection, statements: list[str]) -> None:
+    close = UpdateRows("session", "closed_at", keys=["id"], only_where="closed_at IS NULL")
+    with connection.begin():
+        InsertRows(insert(schema.session)).run(connection, _sessions(6))
+        close.run(connection, [{"id": f"s-{number}", "closed_at": 5.0 + number % 2} for number in range(4)])
+    updates = [sql for sql in statements if sql.startswith("UPDATE")]
+    assert len(updates) == 2
+    with connection.begin():
+        stored = connection.exec_driver_sql("SELECT closed_at FROM session ORDER BY rowid").scalars().all()
+        plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {updates[0]}", (5.0, "s-0", "s-2")).all()
+    assert stored == [5.0, 6.0, 5.0, 6.0, None, None]
+    assert not [step for step in plan if "SCAN" in step[3]]
+
+
+def test_a_checkpoint_empties_the_log_unless_a_reader_needs_it(connection: Connection, tmp_path: Path) -> None:
+    database, wal = tmp_path / "store.sqlite3", tmp_path / "store.sqlite3-wal"
+    with sqlite.connect_reader(database, immutable=False) as reader, reader.begin():
+        reader.exec_driver_sql("SELECT count(*) FROM session").scalar_one()
+        with connection.begin():
+            InsertRows(insert(schema.session)).run(connection, _sessions(1))
+        assert not sqlite.checkpoint(connection, wait=False)
+        assert wal.stat().st_size > 0
+    assert sqlite.checkpoint(connection, wait=False)
+    assert wal.stat().st_size == 0
+
+
+def test_a_sound_database_is_ok_and_a_damaged_one_is_not(connection: Connection, tmp_path: Path) -> None:
+    assert sqlite.check(connection) == "ok"
+    with connection.begin():
+        connection.exec_driver_sql("PRAGMA writable_schema = ON")
+        connection.exec_driver_sql("UPDATE sqlite_master SET rootpage = 3 WHERE name = 'turn'")
+    with sqlite.connect_writer(tmp_path / "store.sqlite3") as other:
+        assert sqlite.check(other) != "ok"
