@@ -8,48 +8,54 @@ gateway; `gateway.py` says what is sent where.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
 from pathlib import Path
+from typing import cast
 
 _END_OF_CHUNKS = b"\r\n0\r\n\r\n"
 
+Make = Callable[[int], bytes]
+"""Gives connection i its next request."""
+
 
 class LoadError(Exception):
-    """A request was not answered as the benchmark needs it; no figure is worth anything then."""
+    """A request was not answered as the benchmark needs it: no figure is worth anything then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer: when it was to be asked for, when its last byte was there, and its bytes as they arrived."""
+    """One answer: when its request was due, and its bytes with the times at which they arrived."""
 
     due_at: float
-    ended_at: float
     arrivals: Sequence[tuple[float, bytes]]
+
+    @property
+    def ended_at(self) -> float:
+        return self.arrivals[-1][0]
 
     @property
     def seconds(self) -> float:
         return self.ended_at - self.due_at
 
-    @property
-    def data(self) -> bytes:
-        return b"".join(part for _, part in self.arrivals)
-
-    def header(self, name: bytes) -> str:
-        """The value of a header, spelled as the server spells it; "" if there is none."""
-        head = self.data.partition(b"\r\n\r\n")[0]
-        _, found, rest = head.partition(b"\r\n" + name + b": ")
-        return rest.partition(b"\r\n")[0].decode() if found else ""
+    def header(self, name: str) -> str:
+        """The value of a header, its name spelled as the server spells it; "" if there is none."""
+        head, _, _ = self.arrivals[0][1].decode("latin-1").partition("\r\n\r\n")
+        return head.partition(f"\r\n{name}: ")[2].partition("\r\n")[0]
 
     def event_times(self, marker: bytes) -> list[float]:
-        """When each event that holds `marker` had arrived, in seconds after `due_at`."""
+        """When each event that holds `marker` had arrived, in seconds after the request was due."""
         ends = list(accumulate(len(part) for _, part in self.arrivals))
-        whole, times, at = self.data, list[float](), -1
-        while (at := whole.find(marker, at + 1)) >= 0:
+        whole = b"".join(part for _, part in self.arrivals)
+        times: list[float] = []
+        at = whole.find(marker)
+        while at >= 0:
             times.append(self.arrivals[bisect_left(ends, at + len(marker))][0] - self.due_at)
+            at = whole.find(marker, at + 1)
         return times
 
 
@@ -66,35 +72,33 @@ class Connection(asyncio.Protocol):
     async def ask(self, request: bytes, due_at: float | None = None) -> Answer:
         """Sends a request and waits for the end of its answer; a status other than 200 is a `LoadError`."""
         assert self._transport is not None
-        assert self._done is None or self._done.done()
         self._done = asyncio.get_running_loop().create_future()
-        self._arrivals = arrivals = []
-        self._left, self._tail = None, b""
+        self._arrivals = []
+        self._tail = b""
         began_at = time.perf_counter()
         self._transport.write(request)
         await self._done
-        return Answer(began_at if due_at is None else due_at, arrivals[-1][0], arrivals)
+        return Answer(began_at if due_at is None else due_at, self._arrivals)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another base class
 
     def data_received(self, data: bytes) -> None:
-        first = not self._arrivals
-        self._arrivals.append((time.perf_counter(), data))
         assert self._done is not None
-        if first:
-            if not data.startswith(b"HTTP/1.1 200 "):
-                self._done.set_exception(LoadError(f"expected a 200, got {data[:300]!r}"))
+        self._arrivals.append((time.perf_counter(), data))
+        if len(self._arrivals) == 1:
+            try:
+                self._left = _answer_bytes(data)
+            except LoadError as error:
+                self._done.set_exception(error)
                 return
-            self._left = _body_end(data)
-        if self._left is not None:
+        if self._left is None:
+            self._tail = (self._tail + data)[-len(_END_OF_CHUNKS) :]
+            ended = self._tail == _END_OF_CHUNKS
+        else:
             self._left -= len(data)
-            if self._left <= 0:
-                self._done.set_result(None)
-            return
-        self._tail = (self._tail + data)[-len(_END_OF_CHUNKS) :]
-        if self._tail == _END_OF_CHUNKS:
+            ended = self._left <= 0
+        if ended:
             self._done.set_result(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -106,11 +110,11 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
 
-def _body_end(data: bytes) -> int | None:
-    """How long head and body are together; None for a chunked body. Servers here send the head in one piece."""
-    head, blank, _ = data.partition(b"\r\n\r\n")
-    if not blank:
-        raise LoadError(f"a head in pieces: {data[:300]!r}")
+def _answer_bytes(first: bytes) -> int | None:
+    """How long head and body will be together; None for a chunked body. Both our servers send the head in one piece."""
+    head, blank, _ = first.partition(b"\r\n\r\n")
+    if not blank or not head.startswith(b"HTTP/1.1 200 "):
+        raise LoadError(f"expected a 200, got {first[:400]!r}")
     _, found, rest = head.lower().partition(b"\r\ncontent-length: ")
     return len(head) + 4 + int(rest.partition(b"\r\n")[0]) if found else None
 
@@ -123,10 +127,8 @@ async def connect(address: tuple[str, int] | Path, num: int) -> list[Connection]
     return [(await loop.create_connection(Connection, *address))[1] for _ in range(num)]
 
 
-async def closed_loop(
-    connections: Sequence[Connection], make: Callable[[int], bytes], *, seconds: float
-) -> list[Answer]:
-    """Every connection asks again as soon as it is answered; `make` gives connection i its next request."""
+async def closed_loop(connections: Sequence[Connection], make: Make, *, seconds: float) -> list[Answer]:
+    """Every connection asks again as soon as it is answered."""
     end = time.perf_counter() + seconds
     answers: list[Answer] = []
 
@@ -134,16 +136,14 @@ async def closed_loop(
         while time.perf_counter() < end:
             answers.append(await connection.ask(make(number)))
 
-    await _together(talk(i, c) for i, c in enumerate(connections))
+    await _all(talk(i, c) for i, c in enumerate(connections))
     return answers
 
 
-async def open_loop(
-    connections: Sequence[Connection], make: Callable[[int], bytes], *, per_s: float, seconds: float
-) -> list[Answer]:
+async def open_loop(connections: Sequence[Connection], make: Make, *, per_s: float, seconds: float) -> list[Answer]:
     """`per_s` requests a second in total, evenly spaced whatever the answers do; connections take turns.
 
-    A request that is still waiting for its connection's last answer has been due all that time.
+    A request that must wait until its connection has the answer to the one before has been due all that time.
     """
     begin = time.perf_counter() + 0.05
     answers: list[Answer] = []
@@ -157,22 +157,30 @@ async def open_loop(
             await asyncio.sleep(begin + due_in - time.perf_counter())
             answers.append(await connection.ask(request, begin + due_in))
 
-    await _together(talk(i, c) for i, c in enumerate(connections))
+    await _all(talk(i, c) for i, c in enumerate(connections))
     return answers
 
 
-async def all_at_once(connections: Sequence[Connection], make: Callable[[int], bytes], *, over_s: float) -> list[Answer]:
-    """One request for each connection, begun evenly over `over_s` seconds."""
-    return await open_loop(connections, make, per_s=len(connections) / over_s, seconds=over_s)
+async def _all(talks: Iterable[Coroutine[None, None, None]]) -> None:
+    tasks = [asyncio.ensure_future(talk) for talk in talks]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
-async def _together(talks: Callable[[], None] | object) -> None:
-    async with asyncio.TaskGroup() as group:
-        for talk in talks:  # type: ignore[attr-defined]
-            group.create_task(talk)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that at least `percent` of all do not exceed."""
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest of the values that at least `percent` of them do not exceed."""
     ordered = sorted(values)
-    return ordered[max(0, -(-len(ordered) * percent // 100).__int__() - 1)]
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def best_rate(answers: Sequence[Answer], *, begin: float, window_s: float, num_windows: int) -> float:
+    """Answers a second in the best of the windows that follow one another from `begin` on."""
+    counts = [0] * num_windows
+    for answer in answers:
+        window = int((answer.ended_at - begin) / window_s)
+        if window < num_windows:
+            counts[window] += 1
+    return max(counts) / window_s

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,6 +58,21 @@ Key = Annotated[
 SessionName = Annotated[
     str, typer.Argument(metavar="SESSION", help="A session, the start of its name, or a turn such as s-5f1c.2.")
 ]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"openclaw-rl {metadata.version('openclaw-rl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()

@@ -16,7 +16,7 @@ _MAX_BYTES = 20 << 20
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-class _JsonLines(logging.Formatter):
+class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "ts": round(record.created, 3),
@@ -34,7 +34,7 @@ def start_logging(path: Path, level: str) -> None:
     """Sends everything from `level` on to `path`, and warnings to the terminal as well."""
     os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
     to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_MAX_BYTES, backupCount=1)
-    to_file.setFormatter(_JsonLines())
+    to_file.setFormatter(JsonLines())
     to_terminal = logging.StreamHandler(sys.stderr)
     to_terminal.setLevel(logging.WARNING)
     to_terminal.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))

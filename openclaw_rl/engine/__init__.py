@@ -3,9 +3,9 @@
 Two sides, joined by HTTP on a Unix socket (`wire.py` has the shapes):
 
     control process                          worker process
-    supervisor.SupervisedEngine              worker.run_worker
+    supervisor.SupervisedEngine              worker_process.run_worker
       client.SocketEngine        ── socket ──▶ server.EngineServer
-                                                 scripted.ScriptedEngine | embedded.EmbeddedEngine
+                                                 scripted.ScriptedEngine | embedded.scheduler.EmbeddedEngine
 
 Nothing is imported here, so that the control process never loads torch and a worker never loads aiohttp.
 """

@@ -23,6 +23,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -35,6 +36,7 @@ from openclaw_rl.types import BASE_VERSION, Delta, EngineState, GenerateRequest,
 _MAX_TOKENS_A_DELTA = 32
 _MAX_READ_IDS = 4096  # of the last user message: decoding 76k ids takes 20 ms, more than everything else together
 _ECHO_CHARACTERS = 200
+_GROUP = re.compile(r"\\(\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,14 @@ class Reply:
     match: str
     reply: str
     fail_after_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            num_groups = re.compile(self.match).groups
+        except re.error as error:
+            raise ConfigError(f"match {self.match!r} is no regular expression: {error}") from error
+        if any(int(number) > num_groups for number in _GROUP.findall(self.reply)):
+            raise ConfigError(f"reply {self.reply!r} names a group that match {self.match!r} does not have")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +148,7 @@ class ScriptedEngine:
         """What is still to be said, up to the end of the message, and the rule that says it."""
         segments = self._segments_from_the_end(prompt_ids)
         last = next(segments)
-        user = next((text for text in map(self._user_text, (last, *segments)) if text is not None), "")
+        user = next((text for text in map(self._user_text, chain((last,), segments)) if text is not None), "")
         for pattern, rule in self._rules:
             if found := pattern.search(user):
                 return self._unsaid(_expand(rule.reply, found), last), rule
@@ -186,25 +196,15 @@ class ScriptedEngine:
             return max(sent + 1, int((loop.time() - began_at) * rate) + 1)
         return sent + min(max(sent, 1), _MAX_TOKENS_A_DELTA)
 
-    def _delta(
-        self,
-        token_ids: list[int],
-        first_position: int,
-        version: str,
-        num_top: int,
-    ) -> Delta:
+    def _delta(self, token_ids: list[int], first_position: int, version: str, num_top: int) -> Delta:
         logprobs = tuple([_logprob(token, first_position + i) for i, token in enumerate(token_ids)])
         vocab = self._tokenizer.get_vocab_size()
         tops = tuple(
             tuple(TokenLogprob((token + rank) % vocab, logprob - rank / 10) for rank in range(num_top))
             for token, logprob in zip(token_ids, logprobs, strict=True)
         )
-        return Delta(
-            token_ids=tuple(token_ids),
-            logprobs=logprobs,
-            version=version,
-            top_logprobs=tops if num_top else None,
-        )
+        top_logprobs = tops if num_top else None
+        return Delta(token_ids=tuple(token_ids), logprobs=logprobs, version=version, top_logprobs=top_logprobs)
 
     def _die(self) -> None:
         if self._failed_marker is None:
@@ -221,7 +221,7 @@ class ScriptedEngine:
 
 def _expand(template: str, found: re.Match[str]) -> str:
     """`template` with its group numbers filled in. Unlike `Match.expand`, other backslashes (JSON's) stay."""
-    return re.sub(r"\\(\d)", lambda number: found.group(int(number[1])) or "", template)
+    return _GROUP.sub(lambda number: found.group(int(number[1])) or "", template)
 
 
 def _logprob(token: int, position: int) -> float:

@@ -122,6 +122,8 @@ class EngineServer:
             await self._stream(request, answer, scope)
         except EngineError as error:
             answer.fail(error)
+        except ConnectionError:
+            raise  # of the peer, while writing
         except Exception as error:
             # The boundary of the engine: a defect in it costs this request, not the worker and the other requests.
             _log.exception("generate failed", extra={"request_id": request.request_id})
@@ -216,7 +218,7 @@ class _Answer:
 def _parse(body: bytes) -> Json:
     try:
         return wire.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineRefused(f"the body is not JSON: {error}") from error
 
 

@@ -1,8 +1,8 @@
 """A command line -> an engine process that is always there, or on its way back.
 
 Consumes a worker's death; produces a worker that answers; waits for the exit of the process; woken by it and by
-`stop`. A worker that dies is started again after a pause that doubles from `backoff_s` to `max_backoff_s`, and starts
-from `backoff_s` again once a worker has answered for a minute. Knows processes and readiness; requests only pass
+`stop`. A worker that dies is started again after a pause that doubles from `backoff_s` to `max_backoff_s`, and is
+`backoff_s` again after a worker that was ready for `stable_s`. Knows processes and readiness; requests only pass
 through, and a half-done one is never repeated here: who asked has the tokens and goes on from them.
 """
 
@@ -25,7 +25,6 @@ from openclaw_rl.types import Delta, EngineState, GenerateRequest, Json
 
 _log = logging.getLogger(__name__)
 
-_STABLE_S = 60.0
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -47,6 +46,7 @@ class Supervisor:
         max_waiting: int = 256,
         backoff_s: float = 0.5,
         max_backoff_s: float = 30.0,
+        stable_s: float = 60.0,
         grace_s: float = 5.0,
     ) -> None:
         self.engine = SocketEngine(socket)
@@ -63,6 +63,7 @@ class Supervisor:
         self._max_waiting = max_waiting
         self._backoff_s = backoff_s
         self._max_backoff_s = max_backoff_s
+        self._stable_s = stable_s
         self._grace_s = grace_s
         self._pause_s = backoff_s
         self._num_waiting = 0
@@ -129,7 +130,8 @@ class Supervisor:
         except EngineError:
             if life is not None and life is self._life:
                 self._ready.clear()
-                life.kill("it did not answer")
+                await asyncio.wait((life.exited,), timeout=1.0)  # usually it is dead, and its own end is the reason
+                life.kill("it lived but did not answer")
 
     async def _live_once(self) -> None:
         """One life of a worker, from its start to its exit."""
@@ -158,30 +160,28 @@ class Supervisor:
             await life.end(self._grace_s)
             await asyncio.wait((listening,), timeout=1.0)  # what it said last
             listening.cancel()
+        if life.ready_at is not None and loop.time() - life.ready_at >= self._stable_s:
+            self._pause_s = self._backoff_s
         if not self._stopping.is_set():
             self._mourn(life.epitaph)
-        if life.ready_at is not None and loop.time() - life.ready_at >= _STABLE_S:
-            self._pause_s = self._backoff_s
 
     def _mourn(self, reason: str) -> None:
         self.last_error = reason
-        _log.error(
-            "worker ended",
-            extra={"worker": self._name, "reason": reason, "pause_s": self._pause_s, "restarts": self.num_restarts},
-        )
+        facts = {"worker": self._name, "pause_s": self._pause_s, "num_restarts": self.num_restarts}
+        _log.error("%s ended: %s", self._name, reason, extra=facts)
 
     async def _listen(self, life: _Life) -> None:
         """Passes on what the worker writes, and learns from it when the worker is ready or why it is not."""
         while line := await life.read_line():
             event, level, facts = _parse_line(line)
             life.last_line = event
+            if event == "fatal":
+                life.reason = str(facts.get("reason"))  # logged with its end
+                continue
             _log.log(level, event, extra={"worker": self._name, "worker_pid": life.pid, "facts": facts})
             if event == "ready":
                 with suppress(EngineError):  # if it is gone already, its exit is what counts
-                    state = await self.engine.state()
-                    self._welcome(life, state)
-            elif event == "fatal":
-                life.reason = str(facts.get("reason"))
+                    self._welcome(life, await self.engine.state())
 
     def _welcome(self, life: _Life, state: EngineState) -> None:
         if life is not self._life or life.exited.done():

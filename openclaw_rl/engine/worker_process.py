@@ -19,7 +19,7 @@ from pathlib import Path
 
 from openclaw_rl.engine.server import EngineServer
 from openclaw_rl.errors import OpenClawError
-from openclaw_rl.logs import _JsonLines as JsonLines
+from openclaw_rl.logs import JsonLines
 from openclaw_rl.protocols import Engine
 
 EXIT_CONFIG = 78

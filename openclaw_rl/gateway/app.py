@@ -128,7 +128,8 @@ class App:
         chat = parse(raw, self._limits, self._model)
         identity = identify(request.headers, chat.body, chat.request.messages, chat.request.tools)
         crash_point("gateway.accepted")
-        digest = blake2b(raw, digest_size=16).hexdigest()
+        key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
+        digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
         exchange = await self._gateway.begin(chat.request, identity, user=user, digest=digest, dialect="chat")
         headers = {
             "X-OpenClaw-RL-Version": exchange.version,

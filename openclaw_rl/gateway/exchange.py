@@ -78,6 +78,7 @@ class Gateway:
                 # Several choices are several turns; such a request is never taken for a retry of one of them.
                 digest=digest if request.num_choices == 1 else f"{digest}-{secrets.token_hex(4)}",
                 opted_out=identity.opted_out,
+                is_retry=identity.is_retry,
             )
         )
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)

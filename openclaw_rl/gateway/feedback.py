@@ -6,7 +6,7 @@ import time
 from typing import Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.types import Feedback, split_turn_id
@@ -17,7 +17,7 @@ _RATINGS: dict[str, Literal[-1, 1]] = {"up": 1, "good": 1, "👍": 1, "down": -1
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    turn_id: str = Field(max_length=256)
+    turn_id: str = Field(max_length=256, validation_alias=AliasChoices("turn_id", "turn"))
     score: int | None = Field(default=None, ge=-1, le=1)
     rating: str | None = None
     text: str = Field(default="", max_length=65_536)
@@ -32,7 +32,8 @@ def parse(raw: bytes, user: str) -> Feedback:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         param = ".".join(str(part) for part in first["loc"])
-        raise RequestError(f"{param}: {first['msg']}", param=param) from None
+        fields = ", ".join(_Body.model_fields)
+        raise RequestError(f"{param}: {first['msg']}; the fields are {fields}", param=param) from None
     if body.rating is not None and body.rating not in _RATINGS:
         raise RequestError(f"rating is one of {', '.join(_RATINGS)}", param="rating")
     if "\x00" in body.text:

@@ -44,13 +44,17 @@ _SIDE_SYSTEM = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What is known about the sender of a request, beside who pays for it."""
+    """What is known about the sender of a request, beside who he is.
+
+    `is_retry`: the client says that it wants the answer of an earlier, equal request rather than a new one.
+    """
 
     client: str
     session_key: str | None
     kind: TurnKind
     session_done: bool = False
     opted_out: bool = False
+    is_retry: bool = False
 
 
 def identify(
@@ -65,6 +69,7 @@ def identify(
         kind=_guessed_kind(key, messages, tools) if said is None else said,
         session_done=_is_true(headers.get("x-session-done", body.get("session_done"))),
         opted_out=_is_true(headers.get("x-no-train")),
+        is_retry="idempotency-key" in headers or headers.get("x-stainless-retry-count", "0") != "0",
     )
 
 

@@ -10,6 +10,7 @@ knows neither HTTP nor tokens.
     a summary, then recent turns verbatim         the same session, child of the newest of those turns (compaction)
     the same request after a failure              the same turn, sampled again
     the same request, answer not yet delivered    the same turn, the stored answer again
+    the same request, said to be a retry          the same turn, the stored answer again
     the same request after a delivered answer     a sibling (regenerate)
     a new history under a known session key       the same session, a new root
     anything else                                 a new session
@@ -34,7 +35,10 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A request on its way to a place. `digest` names the exact request, so that a retry can be told."""
+    """A request on its way to a place.
+
+    `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one.
+    """
 
     user: str
     client: str
@@ -43,6 +47,7 @@ class Arrival:
     messages: tuple[Message, ...]
     digest: str
     opted_out: bool = False
+    is_retry: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -262,7 +267,8 @@ class Sessions:
 
     def _retried(self, arrival: Arrival, scope: str | None) -> KnownTurn | None:
         for turn in _newest(self._by_digest, (arrival.user, arrival.digest), scope):
-            if turn.state != "running" and not turn.delivered and not turn.has_next_state:
+            wanted = arrival.is_retry or not (turn.delivered or turn.has_next_state)
+            if turn.state != "running" and wanted:
                 return turn
         return None
 

@@ -170,12 +170,10 @@ def xml_call(source: Source, calls: CallEvents, tools: Sequence[Tool]) -> Steps[
     while (yield from source.literal("<parameter=")):
         key: list[str] = []
         value: list[str] = []
-        is_whole = yield from source.until(">", key.append)
-        is_whole = is_whole and (yield from source.until("</parameter>", value.append))
+        if (yield from source.until(">", key.append)):
+            yield from source.until("</parameter>", value.append)
         written = _xml_value("".join(value), schema.get("".join(key)))
         calls.arguments(f"{separator}{json.dumps(''.join(key), ensure_ascii=False)}: {written}")
-        if not is_whole:
-            return
         separator = ", "
         yield from source.skip(_BLANKS)
     if (yield from source.literal("</function>")):

@@ -41,7 +41,8 @@ def connect_writer(database: Path) -> Connection:
         raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old, {needed} is needed: use a newer Python build")
 
     def connect() -> sqlite3.Connection:
-        raw = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
+        # `rw`: a database that somebody removed must not silently begin anew.
+        raw = sqlite3.connect(_uri(database, "mode=rw"), uri=True, isolation_level=None, check_same_thread=False)
         try:
             raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             raw.execute("PRAGMA foreign_keys = ON")
@@ -64,7 +65,7 @@ def connect_reader(database: Path, *, immutable: bool) -> Connection:
     def connect() -> sqlite3.Connection:
         # `mode=ro` alone creates -wal and -shm where there are none; where they are, it must honour them.
         options = "mode=ro&immutable=1" if immutable else "mode=ro"
-        raw = sqlite3.connect(f"file:{quote(str(database))}?{options}", uri=True, isolation_level=None)
+        raw = sqlite3.connect(_uri(database, options), uri=True, isolation_level=None)
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         raw.execute("PRAGMA query_only = ON")
         return raw
@@ -88,9 +89,9 @@ def checkpoint(connection: Connection, *, wait: bool) -> bool:
 
 
 def check(connection: Connection) -> str:
-    """ "ok", or the first thing that is wrong with the structure of the database."""
+    """The first thing that is wrong with the structure of the database; "ok" if nothing is."""
     (verdict,) = _raw(connection).execute("PRAGMA quick_check(1)").fetchone()
-    return str(verdict)
+    return str(verdict).splitlines()[-1]
 
 
 class InsertRows:
@@ -146,6 +147,10 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         size = min(MAX_ROWS, 1 << (rest.bit_length() - 1))
         yield rows[start : start + size]
         start += size
+
+
+def _uri(database: Path, options: str) -> str:
+    return f"file:{quote(str(database))}?{options}"
 
 
 def _raw(connection: Connection) -> sqlite3.Connection:

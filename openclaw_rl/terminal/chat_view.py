@@ -65,7 +65,11 @@ class View:
             elif isinstance(shown, ReasoningDelta) and not is_thought:
                 self._out.out("\n")
             shown = delta
-            self._out.out(printable(delta.text), style="dim" if is_thought else None, end="", highlight=False)
+            if is_thought:
+                self._out.out(printable(delta.text), style="dim", end="", highlight=False)
+            else:  # past rich, which would turn tabs into spaces
+                self._out.file.write(printable(delta.text))
+                self._out.file.flush()
 
         try:
             if spinner is not None:

@@ -146,7 +146,7 @@ def _read_chunk(chunk: Any, answer: Answer) -> list[TextDelta | ReasoningDelta]:
         if text := choice["delta"].get("content"):
             answer.text += text
             deltas.append(TextDelta(text))
-        answer.finish_reason = choice["finish_reason"] or answer.finish_reason
+        answer.finish_reason = choice["finish_reason"]
     return deltas
 
 

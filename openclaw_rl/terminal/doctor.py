@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.config import Config
@@ -41,7 +42,7 @@ def run_doctor(config: Config, *, as_json: bool) -> int:
         for finding in examine(config):
             findings.append(finding)
             if not as_json:
-                console.print(finding_text(finding), soft_wrap=True)
+                console.print(finding_row(finding))
     if as_json:
         print_json(report_json(findings))
     else:
@@ -82,13 +83,16 @@ def examine(config: Config) -> Iterator[Finding]:
     yield checks.check_bfloat16(why_not_bfloat16(), engine)
 
 
-def finding_text(finding: Finding) -> Text:
-    """One line, and the remedy on a second one."""
+def finding_row(finding: Finding) -> Table:
+    """A line, and the remedy below it; what is too long goes on under its own beginning."""
     mark, style = _MARKS[finding.state]
-    text = Text.assemble((mark, style), f" {finding.name:<9} ", printable(finding.text))
+    row = Table.grid(padding=(0, 1))
+    for width in (1, 9, None):
+        row.add_column(width=width, overflow="fold")
+    row.add_row(Text(mark, style), finding.name, Text(printable(finding.text)))
     if finding.remedy:
-        text.append(f"\n  {'':<9} → {printable(finding.remedy)}", "dim" if finding.state == "ok" else style)
-    return text
+        row.add_row("", "", Text(f"→ {printable(finding.remedy)}", "dim" if finding.state == "ok" else style))
+    return row
 
 
 def summary_text(findings: Sequence[Finding]) -> Text:

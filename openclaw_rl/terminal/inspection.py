@@ -40,8 +40,9 @@ def show_session(data_dir: Path, url: str | None, name: str, *, index: int | Non
         return
     console, now = make_console(), time.time()
     console.print(session_text(session, now=now), soft_wrap=True)
+    width = console.width if index is None else None
     for record in records:
-        text = turn_text(record.turn, record.next_state, record.feedback, now=now, whole=index is not None)
+        text = turn_text(record.turn, record.next_state, record.feedback, now=now, width=width)
         console.print(text, soft_wrap=True)
 
 

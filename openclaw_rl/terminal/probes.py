@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from openclaw_rl.config import ModelConfig
 from openclaw_rl.errors import ModelError

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from openclaw_rl.terminal.address import KEY_FILE
@@ -23,20 +22,18 @@ def print_started(console: Console, *, url: str, key: str | None, model: str, da
     console.print(started_text(url=url, key=key, model=model, data_dir=data_dir, is_found=is_found), soft_wrap=True)
 
 
-def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Group:
+def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Text:
     """`key` None: this server asks for none."""
     key_file = data_dir / KEY_FILE
     chat = "openclaw-rl chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
-    shown = Table.grid(padding=(0, 2))
-    shown.add_column(style="dim")
-    shown.add_column(overflow="fold")
-    shown.add_row("Base URL", Text(f"{url}/v1", "bold"))
+    text = Text.assemble("\n", ("OpenClaw-RL is ready", "bold green"), f"  {model}\n")
+    text.append_text(_row("Base URL", f"{url}/v1"))
     if key is not None:
-        shown.add_row("Key", Text.assemble((key, "bold"), (f"  (also in {key_file})", "dim")))
-    shown.add_row("Chat", Text(chat, "bold"))
-    title = Text.assemble("\n", ("OpenClaw-RL is ready", "bold green"), f"  {model}\n")
-    curl = Text(f"\n{curl_command(url, key_file if key is not None else None)}\n")
-    return Group(title, shown, curl, Text("Ctrl-C stops everything.", "dim"))
+        text.append_text(_row("Key", key))
+        text.append(f"  (also in {key_file})", "dim")
+    text.append_text(_row("Chat", chat))
+    text.append(f"\n\n{curl_command(url, key_file if key is not None else None)}\n\n")
+    return text.append("Ctrl-C stops everything.", "dim")
 
 
 def curl_command(url: str, key_file: Path | None) -> str:
@@ -46,3 +43,7 @@ def curl_command(url: str, key_file: Path | None) -> str:
         parts.append(f'-H "Authorization: Bearer $(cat {shlex.quote(str(key_file))})"')
     parts += ["-H 'Content-Type: application/json'", f"-d '{_BODY}'"]
     return " \\\n  ".join(parts)
+
+
+def _row(label: str, value: str) -> Text:
+    return Text.assemble("\n", (f"{label:<10}", "dim"), (value, "bold"))

@@ -16,8 +16,9 @@ from rich.text import Text
 from openclaw_rl.terminal.screen import ago, one_line, printable
 from openclaw_rl.types import Feedback, Message, NextState, Session, Turn
 
-_SHORT = 160
 _LABEL = 11
+_INDENT = _LABEL + 2
+_LEAST = 40
 
 
 def session_text(session: Session, *, now: float) -> Text:
@@ -30,21 +31,22 @@ def session_text(session: Session, *, now: float) -> Text:
 
 
 def turn_text(
-    turn: Turn, next_state: NextState | None, feedback: Sequence[Feedback], *, now: float, whole: bool
+    turn: Turn, next_state: NextState | None, feedback: Sequence[Feedback], *, now: float, width: int | None
 ) -> Text:
-    """A turn and what followed it. `whole` shows every message of the request, uncut."""
+    """A turn and what followed it: a line of `width` each, or None for every message of the request, uncut."""
+    limit = None if width is None else max(_LEAST, width - _INDENT)
     text = Text("\n")
     text.append_text(_head(turn, now=now))
-    asked = turn.messages if whole else turn.messages[-1:]
+    asked = turn.messages if limit is None else turn.messages[-1:]
     for message in asked:
-        _add(text, message.role, _words(message), whole=whole)
-    _add(text, "assistant", _words(turn.message), whole=whole, style="green")
+        _add(text, message.role, _words(message), limit=limit)
+    _add(text, "assistant", _words(turn.message), limit=limit, style="green")
     for message in () if next_state is None else next_state.messages:
-        _add(text, "next", f"{message.role}: {_words(message)}", whole=whole, style="dim")
+        _add(text, "next", f"{message.role}: {_words(message)}", limit=limit, style="dim")
     for given in feedback:
         score = "" if given.score is None else f"{given.score:+d} "
         said = f": {given.text}" if given.text else ""
-        _add(text, "feedback", f"{score}{given.user}{said}", whole=whole, style="cyan")
+        _add(text, "feedback", f"{score}{given.user}{said}", limit=limit, style="cyan")
     return text
 
 
@@ -71,7 +73,7 @@ def _words(message: Message) -> str:
     return "\n".join(parts)
 
 
-def _add(text: Text, label: str, words: str, *, whole: bool, style: str = "") -> None:
-    shown = printable(words).replace("\n", "\n" + " " * (_LABEL + 2)) if whole else one_line(words, _SHORT)
+def _add(text: Text, label: str, words: str, *, limit: int | None, style: str = "") -> None:
+    shown = printable(words).replace("\n", "\n" + " " * _INDENT) if limit is None else one_line(words, limit)
     text.append(f"\n  {label:<{_LABEL}}", "dim")
     text.append(shown, style)

@@ -89,9 +89,9 @@ class Model:
 
     def begin(self, request: GenerateRequest, version: str, max_tokens: int) -> Generation:
         """Prepares an answer of at most `max_tokens`; `EngineRefused` if an id is outside the vocabulary."""
-        highest = max((*request.sampling.logit_bias, max(request.token_ids)))
-        if highest >= self._vocab_size:
-            raise EngineRefused(f"token id {highest} is outside the vocabulary of {self._vocab_size}")
+        for token in (max(request.token_ids), *request.sampling.logit_bias):
+            if not 0 <= token < self._vocab_size:
+                raise EngineRefused(f"token id {token} is outside the vocabulary of {self._vocab_size}")
         sampler = Sampler(request.sampling, request.token_ids, self._vocab_size, self._device)
         return Generation(request, version, max_tokens, sampler, DynamicCache(config=self._model.config))
 
@@ -129,7 +129,7 @@ def choose_dtype(wanted: str, device: str, probe: Callable[[], str | None] = why
         reason = probe()
         if reason is None:
             return torch.bfloat16
-        _log.warning("dtype fallback", extra={"wanted": wanted, "used": "float32", "reason": reason})
+        _log.warning("bfloat16 does not work on this CPU, so the model runs in float32: %s", reason)
     return torch.float32
 
 

@@ -162,6 +162,12 @@ def test_wrong_options_are_named(raw: Any) -> None:
         ScriptedOptions.from_json(raw)
 
 
+@pytest.mark.parametrize(("match", "reply"), [("(", "x"), ("(a)", r"\2")])
+def test_a_rule_that_cannot_work_is_refused_at_once(match: str, reply: str) -> None:
+    with pytest.raises(ConfigError):
+        Reply(match=match, reply=reply)
+
+
 def test_options_come_from_json() -> None:
     raw = {"replies": [{"match": "a", "reply": "b"}], "tokens_per_s": 5, "versions": ["v0", "v1"]}
     assert ScriptedOptions.from_json(raw) == ScriptedOptions(

@@ -121,3 +121,9 @@ def test_the_end_of_a_session_and_the_wish_not_to_be_trained_on(value: str) -> N
     assert seen("hi", headers={"X-No-Train": value}).opted_out
     assert not seen("hi", headers={"X-Session-Done": "0"}).session_done
     assert seen("hi", body={"session_done": True}).session_done
+
+
+def test_a_client_may_say_that_it_retries() -> None:
+    assert not seen("hi", headers={"X-Stainless-Retry-Count": "0"}).is_retry
+    assert seen("hi", headers={"X-Stainless-Retry-Count": "1"}).is_retry
+    assert seen("hi", headers={"Idempotency-Key": "k"}).is_retry

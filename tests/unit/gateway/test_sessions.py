@@ -33,6 +33,7 @@ class Talk:
         key: str | None = None,
         kind: TurnKind = "main",
         digest: str | None = None,
+        is_retry: bool = False,
     ) -> Placement:
         return self.sessions.place(
             Arrival(
@@ -42,6 +43,7 @@ class Talk:
                 kind=kind,
                 messages=messages,
                 digest=digest or repr(messages),
+                is_retry=is_retry,
             )
         )
 
@@ -195,6 +197,14 @@ def test_a_retry_tells_the_next_state_again_when_the_first_try_kept_nothing() ->
     again = talk.ask(user("hi"), bot("ok"), user("no"))
     assert again.turn.id == lost.turn.id
     assert again.next_state is not None
+
+
+def test_a_client_that_says_it_retries_gets_the_answer_it_missed() -> None:
+    talk = Talk()
+    first = talk.exchange(user("hi"))
+    again = talk.ask(user("hi"), is_retry=True)
+    assert (again.turn.id, again.replay) == (first.turn.id, True)
+    assert talk.ask(user("other"), is_retry=True).opened
 
 
 def test_the_same_request_after_a_delivered_answer_is_a_sibling() -> None:

@@ -66,7 +66,7 @@ def test_special_tokens_in_messages_are_plain_text(embedded: ChatmlRenderer) -> 
 
 
 def test_tools_are_written_in_hermes_form(embedded: ChatmlRenderer) -> None:
-    call = ToolCall(id="call1", name="weather", arguments='{"city":  "Bern"}')
+    call = ToolCall(id="call1", name="météo", arguments='{"city":  "Bern"}')
     chat = [
         Message(role="user", content="Weather?"),
         Message(role="assistant", content="Let me see.", tool_calls=(call, call), reasoning="hidden"),
@@ -80,7 +80,7 @@ def test_tools_are_written_in_hermes_form(embedded: ChatmlRenderer) -> None:
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face\n\n# Tools"
     )
     assert f"<tools>\n{json.dumps(TOOL.to_json())}\n</tools>" in text
-    written = '<tool_call>\n{"name": "weather", "arguments": {"city":  "Bern"}}\n</tool_call>'
+    written = '<tool_call>\n{"name": "météo", "arguments": {"city":  "Bern"}}\n</tool_call>'
     assert text.endswith(
         f"<|im_start|>assistant\nLet me see.\n{written}\n{written}<|im_end|>\n"
         "<|im_start|>user\n<tool_response>\nsunny\n</tool_response>\n<tool_response>\nrainy\n</tool_response><|im_end|>\n"

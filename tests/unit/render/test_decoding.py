@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, pre_tokenizers
 
@@ -38,7 +38,12 @@ def test_text_comes_back(embedded: ChatmlRenderer, text: str, sizes: list[int]) 
     assert "".join(decode_in_steps(embedded.decoder(), embedded.encode(text), sizes)) == text
 
 
-@given(ids=st.lists(st.integers(0, PIECES.get_vocab_size() + 3) | st.integers(220, 258), max_size=40), sizes=SIZES)
+UNKNOWN = PIECES.get_vocab_size() + 3
+SOME_PIECES = st.sampled_from(PIECES.encode("a ab abé", add_special_tokens=False).ids)
+
+
+@given(ids=st.lists(SOME_PIECES | st.integers(0, UNKNOWN) | st.integers(220, 258) | st.just(UNKNOWN)), sizes=SIZES)
+@example(ids=[*PIECES.encode("a").ids, UNKNOWN, *PIECES.encode("a").ids], sizes=[1, 1, 1])
 def test_pieces_with_byte_fallback(ids: list[int], sizes: list[int]) -> None:
     vocabulary = Vocabulary(PIECES.to_str().encode())
     expected = PIECES.decode(ids, skip_special_tokens=True)

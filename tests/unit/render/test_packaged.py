@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,16 @@ def test_does_not_bridge_to_what_the_user_says_next(qwen3: PackagedRenderer, ans
     assert qwen3.bridge(qwen3.render([USER], [], {}), answer_ids, [USER], []) is None
 
 
+def test_does_not_bridge_what_the_package_would_cut_off(qwen3: PackagedRenderer, answer_ids: list[int]) -> None:
+    prompt = qwen3.render([USER], [TOOL], {})
+    assert qwen3.bridge(prompt, [*answer_ids, *answer_ids[1:3]], RESULTS, [TOOL]) is None
+
+
+def test_an_answer_to_nothing_is_written_from_its_text(qwen3: PackagedRenderer, answer_ids: list[int]) -> None:
+    chat = [CALLS, *RESULTS]
+    assert qwen3.render(chat, [TOOL], {0: answer_ids}) == qwen3.render(chat, [TOOL], {})
+
+
 def test_splices_the_running_tool_cycle_and_writes_older_answers_anew(
     qwen3: PackagedRenderer, answer_ids: list[int]
 ) -> None:
@@ -85,15 +96,15 @@ def test_special_tokens_in_messages_are_plain_text(qwen3: PackagedRenderer) -> N
     chat = [
         Message(role="system", content=nasty),
         Message(role="user", content=nasty),
-        Message(role="assistant", content=nasty, tool_calls=(call,)),
+        Message(role="assistant", content=nasty, reasoning=nasty, tool_calls=(call,)),
         Message(role="tool", content=nasty),
     ]
     tools = [Tool(name="weather", description=nasty)]
     ids = qwen3.render(chat, tools, {})
-    harmless = [Message(role=m.role, content="x", tool_calls=m.tool_calls and (CALLS.tool_calls[0],)) for m in chat]
+    harmless = [replace(m, content="x", reasoning="x", tool_calls=m.tool_calls and CALLS.tool_calls[:1]) for m in chat]
     expected = [token for token in qwen3.render(harmless, [TOOL], {}) if token in CONTROL.values()]
     assert [token for token in ids if token in CONTROL.values()] == expected
-    assert spelled(qwen3, ids).count(nasty) == 6
+    assert spelled(qwen3, ids).count(nasty) == 7
 
 
 def test_answers_are_parsed_as_thoughts_and_text(qwen3: PackagedRenderer, answer_ids: list[int]) -> None:

@@ -13,7 +13,7 @@ from tests.unit.render.tiny import CHATML, HERMES, byte_level, sentence_piece, w
 SPECIAL = ("<bos>", "<turn>", "<end>")
 TOKENIZER = byte_level(special=SPECIAL, tags=("<think>", "</think>"))
 CONTROL = {token.content: number for number, token in TOKENIZER.get_added_tokens_decoder().items()}
-END = CONTROL["<end>"]
+BOS, END = CONTROL["<bos>"], CONTROL["<end>"]
 
 TURNS = (
     "{{ bos_token }}{% for m in messages %}<turn>{{ m.role }}\n{{ m.content | trim }}<end>\n{% endfor %}"
@@ -37,7 +37,8 @@ class LoadTemplate:
 
     def __call__(self, source: str) -> TemplateRenderer:
         tokens = {"bos_token": {"content": "<bos>"}, "eos_token": "<end>"}
-        renderer = load_renderer(write_folder(self._path, TOKENIZER, source, tokenizer_config=tokens), "mine")
+        folder = write_folder(self._path, TOKENIZER, source, tokenizer_config=tokens, eos_token_id=[BOS])
+        renderer = load_renderer(folder, "mine")
         assert isinstance(renderer, TemplateRenderer)
         return renderer
 
@@ -54,7 +55,7 @@ def test_renders_what_the_template_says(load: LoadTemplate) -> None:
         "<turn>user\nthe weather<end>\n<turn>assistant\n"
     )
     assert ids == TOKENIZER.encode(text, add_special_tokens=False).ids
-    assert renderer.stop_token_ids == (END,)
+    assert renderer.stop_token_ids == (BOS, END)
 
 
 def test_special_tokens_in_messages_are_plain_text(load: LoadTemplate) -> None:
@@ -71,7 +72,7 @@ def test_sampled_answers_are_spliced_in(load: LoadTemplate) -> None:
     renderer = load(TURNS)
     letters = [token for letter in " again" for token in renderer.encode(letter)]
     prompt = renderer.render([USER], [], {})
-    for sampled in ([*letters, END], letters, []):
+    for sampled in ([*letters, END], [*letters, BOS], letters, []):
         ids = renderer.render([USER, ANSWER, USER, ANSWER, USER], [], {1: sampled, 3: sampled})
         assert ids[: len(prompt) + len(sampled)] == prompt + sampled
         closing = TOKENIZER.encode("<end>\n<turn>user\nthe weather<end>\n<turn>assistant\n").ids
@@ -116,14 +117,16 @@ def test_templates_without_tools_get_them_in_hermes_form(load: LoadTemplate) -> 
     call = ToolCall(id="1", name="weather", arguments='{"a": "<end>"}')
     calls = Message(role="assistant", content="I look.", tool_calls=(call,))
     results = [Message(role="tool", content="sunny"), Message(role="tool", content="rainy")]
-    ids = renderer.render([Message(role="system", content="Be brief."), USER, calls, *results], [TOOL], {})
+    system = Message(role="system", content="Be brief.")
+    ids = renderer.render([system, system, USER, calls, *results], [TOOL], {})
     assert spelled(renderer, ids).startswith("<bos><turn>system\nBe brief.\n\n# Tools\n\n")
+    assert spelled(renderer, ids).count("# Tools") == 1
     assert spelled(renderer, ids).endswith(
         '<turn>assistant\nI look.\n<tool_call>\n{"name": "weather", "arguments": {"a": "<end>"}}\n</tool_call><end>\n'
         "<turn>user\n<tool_response>\nsunny\n</tool_response>\n<tool_response>\nrainy\n</tool_response><end>\n"
         "<turn>assistant\n"
     )
-    assert ids.count(END) == 4
+    assert ids.count(END) == 5
     assert spelled(renderer, renderer.render([USER], [TOOL], {})).startswith("<bos><turn>system\n# Tools\n\n")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.render.vocabulary import Vocabulary
@@ -81,7 +81,27 @@ def test_decoding_hides_special_tokens_but_not_the_tags_that_parsers_read() -> N
     assert vocabulary.decode(ids) == "a<think><tool_call>b"
 
 
+def test_unknown_characters_are_what_the_tokenizer_says() -> None:
+    tokenizer = Tokenizer(models.BPE(vocab={"a": 0, "<unk>": 1}, merges=[], unk_token="<unk>"))
+    tokenizer.add_special_tokens(["<unk>"])
+    assert Vocabulary(tokenizer.to_str().encode()).encode("a語") == (0, 1)
+
+
+@pytest.mark.parametrize("strip", [{"lstrip": True}, {"rstrip": True}, {"single_word": True}])
+def test_only_tokenizers_without_side_effects_are_separable(strip: dict[str, bool]) -> None:
+    tokenizer = byte_level()
+    assert Vocabulary(tokenizer.to_str().encode()).is_separable
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
+    assert not Vocabulary(tokenizer.to_str().encode()).is_separable
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens([AddedToken("<x>", special=True, **strip)])
+    assert not Vocabulary(tokenizer.to_str().encode()).is_separable
+
+
 def test_token_bytes() -> None:
+    tokenizer = byte_level()
+    tokenizer.add_tokens(["two words"])
+    assert Vocabulary(tokenizer.to_str().encode()).token_bytes(tokenizer.get_vocab_size() - 1) == b"two words"
     snowman = VOCABULARY.encode("☃")
     assert b"".join(map(VOCABULARY.token_bytes, snowman)) == "☃".encode()
     assert VOCABULARY.token_bytes(VOCABULARY.control["<|im_end|>"]) == b"<|im_end|>"

@@ -11,6 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore, schema
+from openclaw_rl.store.directory import make_files_private
 from openclaw_rl.store.migrations import MIGRATIONS, SCHEMA_VERSION, migrate, schema_version
 from openclaw_rl.store.sqlite import connect_writer
 from tests.unit.store.samples import make_session
@@ -18,7 +19,13 @@ from tests.unit.store.samples import make_session
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Connection:
-    return connect_writer(tmp_path / "store.sqlite3")
+    return _new(tmp_path)
+
+
+def _new(directory: Path) -> Connection:
+    directory.mkdir(exist_ok=True)
+    make_files_private(directory / "store.sqlite3")
+    return connect_writer(directory / "store.sqlite3")
 
 
 def _tables(connection: Connection) -> dict[str, object]:
@@ -42,8 +49,7 @@ def _tables(connection: Connection) -> dict[str, object]:
 
 def test_the_steps_lead_to_the_tables_of_the_schema(connection: Connection, tmp_path: Path) -> None:
     migrate(connection)
-    (tmp_path / "other").mkdir()
-    other = connect_writer(tmp_path / "other" / "store.sqlite3")
+    other = _new(tmp_path / "other")
     with other.begin():
         schema.metadata.create_all(other)
     assert _tables(connection) == _tables(other)

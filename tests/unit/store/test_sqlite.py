@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, event
 from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.exc import OperationalError
 
 from openclaw_rl.store import schema, sqlite
+from openclaw_rl.store.directory import make_files_private
 from openclaw_rl.store.migrations import migrate
 from openclaw_rl.store.sqlite import InsertRows, Row, UpdateRows
 
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
+    make_files_private(tmp_path / "store.sqlite3")
     with sqlite.connect_writer(tmp_path / "store.sqlite3") as opened:
         migrate(opened)
         yield opened
@@ -96,3 +99,9 @@ def test_a_sound_database_is_ok_and_a_damaged_one_is_not(connection: Connection,
         connection.exec_driver_sql("UPDATE sqlite_master SET rootpage = 3 WHERE name = 'turn'")
     with sqlite.connect_writer(tmp_path / "store.sqlite3") as other:
         assert sqlite.check(other) != "ok"
+
+
+def test_a_database_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None:
+    with pytest.raises(OperationalError, match="unable to open"):
+        sqlite.connect_writer(tmp_path / "store.sqlite3")
+    assert not list(tmp_path.iterdir())

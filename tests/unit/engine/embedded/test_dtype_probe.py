@@ -56,4 +56,6 @@ def test_the_precision_follows_wish_device_and_probe(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert choose_dtype(wanted, device, lambda: reason) == expected
-    assert [record.__dict__["reason"] for record in caplog.records] == ([reason] if reason and device == "cpu" else [])
+    assert [str(reason) in record.getMessage() for record in caplog.records] == (
+        [True] if reason and device == "cpu" else []
+    )

@@ -121,8 +121,9 @@ def test_a_stop_id_ends_the_answer_and_belongs_to_it(model: Model) -> None:
 def test_ids_outside_the_vocabulary_are_refused(model: Model) -> None:
     with pytest.raises(EngineRefused, match=str(VOCAB_SIZE)):
         model.begin(ask([1, VOCAB_SIZE]), BASE_VERSION, 1)
-    with pytest.raises(EngineRefused, match="600"):
-        model.begin(ask([1], logit_bias={600: 1.0}), BASE_VERSION, 1)
+    for token in (600, -1):
+        with pytest.raises(EngineRefused, match=str(token)):
+            model.begin(ask([1], logit_bias={5: 1.0, token: 1.0}), BASE_VERSION, 1)
 
 
 def test_the_state_names_window_device_and_precision(tiny_model: Path, model: Model) -> None:

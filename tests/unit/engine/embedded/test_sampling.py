@@ -19,7 +19,8 @@ from openclaw_rl.types import Sampling
 CPU = torch.device("cpu")
 LOGITS = [2.0, -1.0, 0.5, 3.0, 0.0, -2.0]
 
-Row = st.lists(st.floats(-8, 8), min_size=2, max_size=12, unique=True)
+# Multiples of 1/4 are exact in float32, and no probability of such a row lies on the edge of a threshold used below.
+Row = st.lists(st.integers(-24, 24).map(lambda n: n / 4), min_size=2, max_size=12, unique=True)
 
 
 def sampling(**changes: Any) -> Sampling:
@@ -57,22 +58,8 @@ def reference_truncate(row: list[float], options: Sampling) -> list[float]:
 @settings(max_examples=300)
 @given(Row, st.sampled_from([0.0, 0.05, 0.3]), st.integers(0, 5), st.sampled_from([0.15, 0.5, 0.9, 1.0]))
 def test_truncation_keeps_what_the_reference_keeps(row: list[float], min_p: float, top_k: int, top_p: float) -> None:
-    row = torch.tensor(row, dtype=torch.float32).tolist()
     options = sampling(min_p=min_p, top_k=top_k, top_p=top_p)
-    got = truncate(torch.tensor(row), options).tolist()
-    want = reference_truncate(row, options)
-    probs = softmax(want)
-    for index, (x, y) in enumerate(zip(got, want, strict=True)):
-        # A token on the very edge of a threshold may fall to either side in float32.
-        assert x == y or min(abs(p - probs[index]) for p in probs) < 1e-5 or _on_edge(row, options, index)
-
-
-def _on_edge(row: list[float], options: Sampling, index: int) -> bool:
-    probs = softmax(row)
-    above = sum(p for p in probs if p > probs[index])
-    near_top_p = abs(above - options.top_p) < 1e-4
-    near_min_p = abs(probs[index] - options.min_p * max(probs)) < 1e-4
-    return near_top_p or near_min_p
+    assert truncate(torch.tensor(row), options).tolist() == reference_truncate(row, options)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 1.0, 1.7])

@@ -1,0 +1,100 @@
+"""kill -9 of the gateway and of the engine under twenty streams, over and over on one growing data directory.
+
+Whatever was delivered to its end is there, byte for byte; a request that broke off is asked again and is the same
+turn; the system recovers by itself and leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.faults import CRASH_POINTS
+from openclaw_rl.protocols import Renderer
+from tests.faults.audit import check_answers, check_sound
+from tests.faults.crowd import Chat, Crowd
+from tests.faults.processes import comes_up, wait_for, worker, workers
+from tests.server import Server
+
+pytestmark = [pytest.mark.xdist_group("kills"), pytest.mark.timeout(600)]
+
+LATER_PASS = {"store.in_migration": 5, "store.in_checkpoint": 2, "gateway.mid_stream": 500}
+"""A migration has few statements, the second checkpoint comes after many turns, and an answer has many tokens."""
+PLACES = [(name, passes) for name in CRASH_POINTS for passes in (1, LATER_PASS.get(name, 40))]
+NUM_RANDOM_KILLS = 16
+NUM_ENGINE_KILLS = 24
+PACED = ("engine.scripted.tokens_per_s=300", "store.checkpoint_bytes=150000")
+
+
+def test_there_are_enough_kills() -> None:
+    assert len(PLACES) + NUM_RANDOM_KILLS + NUM_ENGINE_KILLS >= 60
+
+
+async def test_the_gateway_is_killed(tmp_path: Path, renderer: Renderer) -> None:
+    dice = random.Random(7)
+    # A migration happens only before there is a store.
+    first, others = PLACES[:2], [*PLACES[2:], *[None] * NUM_RANDOM_KILLS]
+    dice.shuffle(others)
+    crowd = Crowd(seed=7)
+    audited: list[Chat] = []
+    server = Server(tmp_path / "data", *PACED)
+    with ExitStack() as cleanup:
+        cleanup.push(server)
+        for place in [*first, *others]:
+            server.start(wait=False, env={"OPENCLAW_RL_CRASH_AT": f"{place[0]}:{place[1]}"} if place else None)
+            if comes_up(server):
+                check_sound(server.data_dir)
+                check_answers(server.data_dir, renderer, [chat for chat in crowd.chats if chat not in audited])
+                audited = [chat for chat in crowd.chats if chat.over]
+                await _talk_until_it_dies(server, crowd, None if place else dice.uniform(0.1, 1.2))
+            assert server.process is not None
+            assert server.process.wait(timeout=60) == -signal.SIGKILL, f"it did not die at {place}"
+            wait_for(lambda: not workers(server), f"the killed gateway's engine was gone ({place})")
+    with server:
+        await crowd.talk(server, until=_after(1.0), survives=True)
+        check_sound(server.data_dir)
+        check_answers(server.data_dir, renderer, crowd.chats)
+        assert crowd.num_answered > 100
+        assert server.stop() == 0
+    assert not workers(server)
+
+
+async def test_the_engine_is_killed(tmp_path: Path, renderer: Renderer) -> None:
+    """No request fails: every stream pauses, and goes on from the tokens that it has."""
+    dice = random.Random(8)
+    crowd = Crowd(seed=8)
+    quick_restarts = ("engine.backoff_s=0.05", "engine.max_backoff_s=0.05")
+    with Server(tmp_path / "data", *PACED, *quick_restarts) as server:
+        enough = asyncio.Event()
+        talking = asyncio.create_task(crowd.talk(server, until=enough, survives=True))
+        for _ in range(NUM_ENGINE_KILLS):
+            await asyncio.sleep(dice.uniform(0.05, 0.5))
+            worker(server).kill()
+            await asyncio.to_thread(wait_for, lambda: not server.is_ready(), "the death of the engine was noticed")
+            await asyncio.to_thread(wait_for, server.is_ready, "another engine was up")
+        enough.set()
+        await talking
+        check_sound(server.data_dir)
+        check_answers(server.data_dir, renderer, crowd.chats)
+        assert crowd.num_answered > 2 * NUM_ENGINE_KILLS
+        assert all(len(ask.turn_ids) == 1 for chat in crowd.chats for ask in chat.asks)
+        assert server.stop() == 0
+    assert not workers(server)
+
+
+async def _talk_until_it_dies(server: Server, crowd: Crowd, kill_after_s: float | None) -> None:
+    assert server.process is not None
+    if kill_after_s is not None:
+        asyncio.get_running_loop().call_later(kill_after_s, server.process.kill)
+    await crowd.talk(server, until=asyncio.Event(), survives=False)
+
+
+def _after(seconds: float) -> asyncio.Event:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(seconds, event.set)
+    return event

@@ -1,0 +1,71 @@
+"""The writing connection: what it finds when it is opened, and when it empties the log."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.errors import StoreError
+from openclaw_rl.store.database import Database
+from openclaw_rl.store.encode import encode_session, encode_turn
+from openclaw_rl.store.sqlite import connect_reader
+from tests.unit.store.samples import make_session, make_turn
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "store.sqlite3"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    opened = Database(path, checkpoint_bytes=50_000)
+    opened.commit([encode_session(make_session())])
+    yield opened
+    opened.close()
+
+
+def _grow(database: Database, first: int) -> int:
+    """Commit turns until a checkpoint is due; returns the index of the next one."""
+    index = first
+    while not database.checkpoint_due:
+        assert index < first + 50, "the log does not grow"
+        database.commit([encode_turn(make_turn(index, text="word " * 1000), None)])
+        index += 1
+    return index
+
+
+def test_a_blocked_checkpoint_is_tried_again_only_after_as_much_growth(database: Database, path: Path) -> None:
+    wal = path.with_name("store.sqlite3-wal")
+    with connect_reader(path, immutable=False) as reader, reader.begin():
+        reader.exec_driver_sql("SELECT count(*) FROM turn").scalar_one()
+        first = _grow(database, 0)
+        blocked_at = wal.stat().st_size
+        database.checkpoint()
+        assert not database.checkpoint_due
+        second = _grow(database, first)
+        assert wal.stat().st_size >= blocked_at + 50_000
+    database.checkpoint()
+    assert wal.stat().st_size == 0
+    _grow(database, second)
+    assert 50_000 <= wal.stat().st_size < blocked_at + 50_000
+
+
+def test_a_damaged_database_is_found_after_a_kill_and_named(database: Database, path: Path, tmp_path: Path) -> None:
+    """The files of a running writer, copied, are what a killed one leaves; then a page rots."""
+    database.checkpoint()
+    database.commit([encode_turn(make_turn(), None)])
+    left = tmp_path / "left"
+    shutil.copytree(path.parent, left)
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'api_key'").fetchone()
+    connection.close()
+    with (left / "store.sqlite3").open("r+b") as file:
+        file.seek(4096 * (page - 1))
+        file.write(b"\x55" * 4096)
+    with pytest.raises(StoreError, match=r"is damaged .* restore a backup"):
+        Database(left / "store.sqlite3", checkpoint_bytes=50_000)
