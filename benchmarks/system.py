@@ -23,7 +23,6 @@ import psutil
 
 from benchmarks.load import LoadError, percentile
 
-
 _START = "from openclaw_rl.cli import main; main()"
 
 

@@ -30,7 +30,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aiohttp import web
@@ -76,10 +76,11 @@ async def run(
     require_available(config)
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     model = await asyncio.to_thread(resolve_model, config.model)
-    renderer = await asyncio.to_thread(load_renderer, model.tokenizer_path, model.name)
+    renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await _open_store(config.store))
         run_dir = _prepare_run_dir(config)
+        log.info("store opened", extra=asdict(store.recovery))
         sockets = cleanup.enter_context(_socket_dir(run_dir))
         for stale in sockets.glob("*.sock"):
             stale.unlink()

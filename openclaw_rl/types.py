@@ -167,6 +167,7 @@ class Sampling:
         for name in ("presence_penalty", "frequency_penalty"):
             value = getattr(self, name)
             _require(-2.0 <= value <= 2.0, f"{name} must lie in [-2, 2], got {value}")
+        _require(all(map(math.isfinite, self.logit_bias.values())), "logit_bias must be finite")
         _require(0 <= self.top_logprobs <= 20, f"top_logprobs must lie in [0, 20], got {self.top_logprobs}")
 
     def to_json(self) -> dict[str, Json]:

@@ -93,7 +93,7 @@ class Gateway:
         """Writes down that a session is over, and that nothing will follow its last answers."""
         for turn in ended.dangling:
             self.store.mark_skip(turn.session, turn.index, Skip.NO_NEXT_STATE)
-        await self.store.put_session(ended.session)
+        await self.store.close_session(ended.session.id, ended.ended_at)
 
     async def _reopen(self, user: str, key: str | None) -> None:
         """A session that the client names may be one that ended long ago, or before a restart."""

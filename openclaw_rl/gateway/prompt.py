@@ -38,9 +38,10 @@ async def build_prompt(
     ids = await _bridged(request, tools, context, placement, renderer, memory)
     if ids is None:
         ids = await _rendered(request, tools, placement, renderer, memory)
-    prefill = renderer.prefill(request.forced_tool) if request.tool_choice == "required" else ""
-    opening = renderer.encode(prefill) if prefill else []
-    return Prompt(ids + opening, prefill, len(opening), context)
+    if request.tool_choice != "required":
+        return Prompt(ids, "", 0, context)
+    opening = renderer.prefill_ids(request.forced_tool)
+    return Prompt(ids + opening, renderer.prefill(request.forced_tool), len(opening), context)
 
 
 def room(prompt: Prompt, request: Request, context_window: int) -> int:

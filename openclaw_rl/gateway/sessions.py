@@ -113,6 +113,7 @@ class Ended:
     """A session that is over, and the main turns that nothing followed."""
 
     session: Session
+    ended_at: float
     dangling: tuple[KnownTurn, ...]
 
 
@@ -228,7 +229,7 @@ class Sessions:
         dangling = tuple(
             t for t in home.turns.values() if t.kind == "main" and t.state == "finished" and not t.has_next_state
         )
-        return Ended(replace(home.session, closed_at=self._clock()), dangling)
+        return Ended(home.session, self._clock(), dangling)
 
     def expired(self) -> Iterator[Ended]:
         """Ends every session whose time is over."""

@@ -78,14 +78,6 @@ def open_sessions(connection: Connection) -> list[SessionOutline]:
     return _outlines(connection, schema.session.c.closed_at.is_(None))
 
 
-def max_index(connection: Connection, session_id: str) -> int | None:
-    """The index of the session's last turn."""
-    newest: int | None = connection.scalar(
-        select(func.max(schema.turn.c.index)).where(schema.turn.c.session == session_id)
-    )
-    return newest
-
-
 def turns(connection: Connection, session_id: str) -> list[Turn]:
     """All turns of a session in order."""
     query = select(schema.turn).where(schema.turn.c.session == session_id).order_by(schema.turn.c.index)

@@ -172,10 +172,6 @@ class SqliteStore:
         """The user of a turn; None if there is no such turn."""
         return await self._read(lambda connection: queries.turn_owner(connection, session, index))
 
-    async def max_index(self, session: str) -> int | None:
-        """The index of the session's last turn."""
-        return await self._read(lambda connection: queries.max_index(connection, session))
-
     async def keys(self) -> list[ApiKey]:
         """All keys, revoked ones too."""
         return await self._read(queries.keys)

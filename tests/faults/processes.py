@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 from tests.server import Server
 

@@ -95,7 +95,7 @@ async def fail_in_checkpoint(directory: Path) -> None:
     async with await SqliteStore.open(directory, checkpoint_bytes=1) as store:
         turns = session_turns("s")
         await store.put_session(make_session("s"))
-        await store.max_index("s")  # returns after the checkpoint that the session's commit made due
+        await store.turn_owner("s", 0)  # returns after the checkpoint that the session's commit made due
         descriptor = descriptor_of(directory / "store.sqlite3")
         fail(SYNCS, descriptor, errno.EIO)
         print("before", await _answer(store.put_turn(turns[0])))

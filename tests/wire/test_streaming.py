@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_rl.types import Skip, Turn
 from tests.server import Server
-from tests.wire.asking import CHAT, assert_healthy, connect, eventually, reader, replies, stored, user
+from tests.wire.asking import CHAT, assert_healthy, connect, eventually, openai_client, reader, replies, stored, user
 
 pytestmark = pytest.mark.xdist_group("wire_streaming")
 
@@ -99,8 +99,6 @@ def test_silence_is_filled_with_comments(silent: Server) -> None:
 
 
 def test_the_openai_client_skips_the_comments(silent: Server) -> None:
-    from tests.wire.asking import openai_client
-
     with openai_client(silent) as client:
         stream = client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "words"}], max_tokens=3, stream=True
@@ -152,10 +150,10 @@ def test_a_slow_reader_gets_everything(server: Server) -> None:
 def hang_up_after(server: Server, request: bytes, num_bytes: int, *, reset: bool) -> bytes:
     """Reads this many bytes of the answer, then goes: with a FIN, or with the RST of a client that died."""
     received = b""
+    num_before = num_open_sessions(server)
     with connect(server) as connection:
         connection.sendall(request)
-        if num_bytes == 0:
-            eventually(lambda: num_open_sessions(server, request))
+        eventually(lambda: num_open_sessions(server) > num_before)
         while len(received) < num_bytes:
             data = connection.recv(num_bytes - len(received))
             assert data
@@ -165,10 +163,11 @@ def hang_up_after(server: Server, request: bytes, num_bytes: int, *, reset: bool
     return received
 
 
-def num_open_sessions(server: Server, request: bytes) -> bool:
-    """Whether the server has taken the request in; nothing else of it can be seen from outside yet."""
-    metrics = httpx.get(f"{server.url}/metrics").text
-    return bool(re.search(r"openclaw_rl_open_sessions [1-9]", metrics)) and bool(request)
+def num_open_sessions(server: Server) -> float:
+    """Goes up when a request of a new session is taken in, which is all that can be seen of it before its answer."""
+    found = re.search(r"openclaw_rl_open_sessions ([0-9.]+)", httpx.get(f"{server.url}/metrics").text)
+    assert found
+    return float(found.group(1))
 
 
 def aborted_turn(server: Server, session: str, index: int = 0) -> Turn:

@@ -29,7 +29,7 @@ def capture_of(renderer: Renderer, *, prefill: str = "", max_tokens: int = 500, 
         sampling=Sampling(max_tokens=max_tokens),
         **request,  # type: ignore[arg-type]
     )
-    prompt = renderer.render(asked.messages, asked.tools, {}) + renderer.encode(prefill)
+    prompt = renderer.render(asked.messages, asked.tools, {}) + (renderer.prefill_ids("run") if prefill else [])
     return Capture(
         renderer=renderer,
         request=asked,
