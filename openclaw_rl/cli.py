@@ -255,7 +255,7 @@ def _serve(loaded: LoadedConfig) -> None:
 
     from openclaw_rl import pipeline
     from openclaw_rl.terminal.screen import make_console
-    from openclaw_rl.terminal.startup import print_started, print_starting
+    from openclaw_rl.terminal.startup import print_started, print_starting, print_stopping
 
     console, settings = make_console(), loaded.config
     # Other commands find a directory by themselves if they see the same environment.
@@ -266,7 +266,7 @@ def _serve(loaded: LoadedConfig) -> None:
         print_started(console, url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found)
 
     print_starting(console, model=settings.model.name, engine=settings.engine.type)
-    uvloop.run(pipeline.run(settings, on_started=started))
+    uvloop.run(pipeline.run(settings, on_started=started, on_stopping=lambda: print_stopping(console)))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -42,3 +42,5 @@ def start_logging(path: Path, level: str) -> None:
     root.handlers[:] = [to_file, to_terminal]
     root.setLevel(logging.WARNING)
     logging.getLogger("openclaw_rl").setLevel(level.upper())
+    # Quotes the bytes of requests that it cannot parse, and so whatever a client sent.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL + 1)

@@ -38,11 +38,12 @@ from aiohttp import web
 from openclaw_rl.config import Config, EngineConfig, StoreConfig, dump, require_available
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
 from openclaw_rl.engine.workers import worker_command
-from openclaw_rl.errors import ConfigError
+from openclaw_rl.errors import ConfigError, EngineUnavailable
 from openclaw_rl.gateway.admin import build_admin
 from openclaw_rl.gateway.app import App, Readiness
 from openclaw_rl.gateway.auth import KeyRing, check_binding, key_digest, new_key, read_key_file, write_key_file
 from openclaw_rl.gateway.exchange import Background, Gateway
+from openclaw_rl.gateway.http_server import HttpRunner
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.metrics import Metrics
 from openclaw_rl.gateway.sessions import Sessions
@@ -69,10 +70,13 @@ class Started:
 
 
 async def run(
-    config: Config, *, on_started: Callable[[Started], None] = lambda _: None, stop: asyncio.Event | None = None
+    config: Config,
+    *,
+    on_started: Callable[[Started], None] = lambda _: None,
+    on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the system until `stop` is set, or Ctrl-C or SIGTERM arrives."""
-    stop = stop or _stop_on_signals()
+    """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered."""
+    stop = _stop_on_signals()
     require_available(config)
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     model = await asyncio.to_thread(resolve_model, config.model)
@@ -99,14 +103,27 @@ async def run(
             expire = loops.create_task(_expire(gateway), name="expire")
             async with _listening(gateway, config, model, keys, supervisor, sockets) as url:
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
-                on_started(Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir))
-                log.info("started", extra={"url": url, "model": model.name, "engine": config.engine.type})
+                started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
+                announce = loops.create_task(_announce(supervisor, started, on_started), name="announce")
                 await stop.wait()
+                announce.cancel()
+                on_stopping()
             await gateway.background.drain()
             expire.cancel()
             await supervisor.stop()
         (run_dir / "address.json").unlink(missing_ok=True)
     log.info("stopped")
+
+
+async def _announce(supervisor: Supervisor, started: Started, on_started: Callable[[Started], None]) -> None:
+    """Says that the system is ready when it is, and says so as long as it is not."""
+    while not supervisor.is_ready:
+        try:
+            await supervisor.wait_ready()
+        except EngineUnavailable as error:
+            log.warning("not ready yet: %s", error)
+    on_started(started)
+    log.info("started", extra={"url": started.url, "model": started.model})
 
 
 async def _expire(gateway: Gateway) -> None:
@@ -194,18 +211,11 @@ async def _listening(
         model=config.model.served_name or model.name,
         keys=keys,
         metrics=Metrics(),
-        readiness=lambda: Readiness(supervisor.is_ready, supervisor.last_error or "the engine is starting"),
+        readiness=lambda: _readiness(supervisor),
         engine_state=lambda: supervisor.state,
     )
     host, port = config.gateway.host, config.gateway.port
-    public = web.AppRunner(
-        app.build(),
-        access_log=None,
-        handler_cancellation=True,
-        shutdown_timeout=config.gateway.drain_s,
-        max_field_size=config.gateway.max_header_bytes,
-        max_line_size=config.gateway.max_header_bytes,
-    )
+    public = HttpRunner(app.build(), config.gateway)
     admin = web.AppRunner(build_admin(gateway.store, keys), access_log=None)
     await public.setup()
     await admin.setup()
@@ -216,6 +226,12 @@ async def _listening(
     finally:
         await admin.cleanup()
         await public.cleanup()
+        await asyncio.to_thread((sockets / "admin.sock").unlink, missing_ok=True)
+
+
+def _readiness(supervisor: Supervisor) -> Readiness:
+    reason = "" if supervisor.is_ready else supervisor.last_error or "the engine is starting"
+    return Readiness(supervisor.is_ready, reason, supervisor.num_restarts)
 
 
 async def _bind(site: web.BaseSite, address: str) -> None:
@@ -245,5 +261,8 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
+    """Writes a file that only its owner reads, and that nobody ever reads half."""
+    scratch = path.with_name(f"{path.name}.new")
+    scratch.touch(mode=0o600)
+    scratch.write_text(text)
+    scratch.replace(path)

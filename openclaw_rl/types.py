@@ -486,9 +486,8 @@ def turn_id(session: str, index: int) -> str:
 def split_turn_id(name: str) -> tuple[str, int]:
     """The session and index that `turn_id` joined; ValueError if `name` is not of that form."""
     session, dot, index = name.rpartition(".")
-    _require(
-        bool(session and dot) and index.isascii() and index.isdigit(), f"{name!r} is not a turn id (SESSION.INDEX)"
-    )
+    valid = bool(session and dot) and index.isascii() and index.isdigit() and len(index) < 10
+    _require(valid, f"{name[:80]!r} is not a turn id (SESSION.INDEX)")
     return session, int(index)
 
 

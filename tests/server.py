@@ -95,10 +95,18 @@ class Server:
         return httpx.post(f"{self.url}/v1/chat/completions", json=request, headers=headers, timeout=60)
 
     def __enter__(self) -> Self:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leaves nothing running."""
         if self.process is not None and self.process.poll() is None:
             self.kill()

@@ -115,6 +115,7 @@ SHORTHANDS: dict[str, str] = {
     "--port": "gateway.port",
     "--data-dir": "store.data_dir",
     "--model": "model.name",
+    "--engine": "engine.type",
     "--method": "training.method",
     "--backend": "training.backend",
 }

@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 import orjson
 from aiohttp import web
+from aiohttp.web_protocol import RequestPayloadError
 
 from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
@@ -22,29 +23,33 @@ from openclaw_rl.gateway.dialects.chat.answer import ChatStream, Envelope, whole
 from openclaw_rl.gateway.dialects.chat.request import Limits, parse
 from openclaw_rl.gateway.dialects.openai_errors import error_body
 from openclaw_rl.gateway.exchange import Exchange, Gateway
+from openclaw_rl.gateway.http_server import SECURITY_HEADERS
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
-from openclaw_rl.gateway.serving import serve_stream, serve_whole
+from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.types import LOCAL_USER, EngineState, Json, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+_CLIENT_GONE = 499
+"""What logs and metrics say of a request whose client did not wait for the answer."""
+
 _HTTP_ERRORS = {
     404: "there is no such route",
     405: "this route does not take that method",
     413: "the body is larger than gateway.max_body_bytes",
 }
-_SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether requests can be answered now; `reason` says why not."""
+    """Whether requests can be answered now; `reason` says why not. `num_restarts` counts engines that died."""
 
     ready: bool
     reason: str = ""
+    num_restarts: int = 0
 
 
 class App:
@@ -96,31 +101,38 @@ class App:
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every request passes here, whatever its route and verb."""
         started = time.perf_counter()
+        status = _CLIENT_GONE
+        try:
+            response = await self._guarded(request, handler)
+            status = response.status
+            if not response.prepared:
+                response.headers["X-Request-Id"] = _request_id(request)
+                response.headers.update(SECURITY_HEADERS)
+            return response
+        finally:
+            self._record(request, status, time.perf_counter() - started)
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._doorkeeper.check(request.headers)
             self._check_headers(request)
-            response = await handler(request)
+            return await handler(request)
         except (OpenClawError, web.HTTPException) as error:
-            response = _refusal(error)
+            return _refusal(error)
         except ConnectionError:
             # The client closed its end while we wrote; the exchange has kept what there was.
-            response = web.Response(status=499)
+            return web.Response(status=_CLIENT_GONE)
         except Exception:
             # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
             log.exception("unexpected error", extra={"route": _route(request)})
-            response = _json(500, error_body("something went wrong; the server's log has the reason", status=500))
-        if not response.prepared:
-            response.headers["X-Request-Id"] = _request_id(request)
-            response.headers.update(_SECURITY_HEADERS)
-        seconds = time.perf_counter() - started
+            return _json(500, error_body("something went wrong; the server's log has the reason", status=500))
+
+    def _record(self, request: web.Request, status: int, seconds: float) -> None:
         route = _route(request)
-        self._metrics.requests.labels(route, response.status).inc()
+        self._metrics.requests.labels(route, status).inc()
         self._metrics.seconds.labels(route).observe(seconds)
-        log.info(
-            "request",
-            extra={"method": request.method, "route": route, "status": response.status, "seconds": round(seconds, 4)},
-        )
-        return response
+        facts = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
+        log.info("request", extra=facts)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
@@ -135,7 +147,7 @@ class App:
             "X-OpenClaw-RL-Version": exchange.version,
             "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
             "X-Request-Id": _request_id(request),
-            **_SECURITY_HEADERS,
+            **SECURITY_HEADERS,
         }
         envelope = Envelope(
             id=f"chatcmpl-{secrets.token_hex(12)}",
@@ -187,6 +199,9 @@ class App:
         return _json(200 if state.ready else 503, orjson.dumps({"ready": state.ready, "reason": state.reason}))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
+        state = self._readiness()
+        self._metrics.engine_up.set(state.ready)
+        self._metrics.engine_restarts.set(state.num_restarts)
         self._metrics.open_sessions.set(len(self._gateway.sessions))
         return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
 
@@ -199,6 +214,8 @@ class App:
                 return await request.read()
         except TimeoutError:
             raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
+        except RequestPayloadError:
+            raise RequestError("the body is cut off, or not encoded as its headers say") from None
 
     def _check_headers(self, request: web.Request) -> None:
         size = len(request.path_qs) + sum(len(name) + len(value) for name, value in request.raw_headers)
@@ -233,13 +250,10 @@ def _refusal(error: OpenClawError | web.HTTPException) -> web.Response:
         case RequestError():
             body = error_body(str(error), status=error.status, param=error.param, code=error.code)
             return _json(error.status, body)
-        case EngineUnavailable():
-            body = error_body(str(error), status=503, code="engine_unavailable")
-            return _json(503, body, {"Retry-After": str(error.retry_after_s)})
-        case EngineError():
-            return _json(503, error_body(str(error), status=503, code="engine_failed"), {"Retry-After": "1"})
-        case StoreError():
-            return _json(503, error_body(str(error), status=503, code="store_unavailable"), {"Retry-After": "5"})
+        case EngineError() | StoreError():
+            message, code = spoken(error)
+            retry_after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else 1
+            return _json(503, error_body(message, status=503, code=code), {"Retry-After": str(retry_after_s)})
         case web.HTTPException():
             message = _HTTP_ERRORS.get(error.status, error.reason or "bad request")
             headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}

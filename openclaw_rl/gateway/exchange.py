@@ -322,7 +322,7 @@ class Exchange:
 
     async def _write(self, turns: list[Turn]) -> None:
         store, sessions, placement = self._gateway.store, self._gateway.sessions, self._placement
-        context = [store.put_session(placement.session)]
+        context = [store.put_session(replace(placement.session, last_seen_at=time.time()))]
         if placement.next_state is not None:
             context.append(store.put_next_state(placement.next_state))
         results = await asyncio.gather(*context, *(store.put_turn(turn) for turn in turns), return_exceptions=True)

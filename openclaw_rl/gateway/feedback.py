@@ -26,9 +26,13 @@ class _Body(BaseModel):
 def parse(raw: bytes, user: str) -> Feedback:
     """Reads `{"turn_id", "score" | "rating", "text"}`; whether the turn exists and is the user's is not known here."""
     try:
-        body = _Body.model_validate(orjson.loads(raw))
+        given = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
+    if not isinstance(given, dict):
+        raise RequestError("the body must be a JSON object", code="invalid_json")
+    try:
+        body = _Body.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         param = ".".join(str(part) for part in first["loc"])

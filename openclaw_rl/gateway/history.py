@@ -107,7 +107,7 @@ def _message_digest(message: Message) -> bytes:
 def _canonical(arguments: str) -> str:
     try:
         return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
-    except orjson.JSONDecodeError:
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # not JSON, or nested beyond what orjson writes
         return arguments.strip()
 
 

@@ -22,14 +22,14 @@ _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _RUNTIME_LINE = re.compile(r"^Runtime: .*?\bsession=(?P<name>\S+)(?: \| sessionId=(?P<id>\S+))?", re.MULTILINE)
 
 # A heartbeat, a scheduled job or a report runs inside the person's session, but nobody asked and nobody reacts.
-_SIDE_REQUEST = re.compile(
-    r"""\s*(?:
-        Follow\ the\ heartbeat\ monitor\ scratch\ context | Read\ HEARTBEAT\.md\ if\ it\ exists
-      | \[cron:\S+ | Pre-compaction\ memory\ flush | <conversation>
-      | (?:.*\n)*.*produce\ the\ final\ user-visible\ answer\ now
-    )""",
-    re.VERBOSE,
+_SIDE_OPENINGS = (
+    "Follow the heartbeat monitor scratch context",
+    "Read HEARTBEAT.md if it exists",
+    "[cron:",
+    "Pre-compaction memory flush",
+    "<conversation>",
 )
+_SIDE_WISH = "produce the final user-visible answer now"
 _SIDE_SESSION = re.compile(r":subagent:|:acp:|:cron:|^openclaw-cron-|internal-session-effects")
 # Without tools, a system prompt that makes the model a writer of titles, summaries or commit messages.
 _SIDE_SYSTEM = re.compile(
@@ -82,7 +82,8 @@ def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], messages: 
             raise RequestError(f"{name} must be 1 to 200 printable ASCII characters without spaces", param=name)
         return value
     runtime = _runtime_line(messages)
-    return None if runtime is None else runtime["id"] or runtime["name"]
+    named_in_text = None if runtime is None else runtime["id"] or runtime["name"]
+    return named_in_text if named_in_text is not None and _KEY.fullmatch(named_in_text) else None
 
 
 def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind | None:
@@ -92,7 +93,7 @@ def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind 
     kind = said.strip().lower() if isinstance(said, str) else said
     if kind == "main" or kind == "side":
         return "main" if kind == "main" else "side"
-    raise RequestError(f"turn type must be main or side, got {said!r}", param="turn_type")
+    raise RequestError("turn_type must be main or side", param="turn_type")
 
 
 def _guessed_kind(key: str | None, messages: Sequence[Message], tools: Sequence[Tool]) -> TurnKind:
@@ -101,7 +102,7 @@ def _guessed_kind(key: str | None, messages: Sequence[Message], tools: Sequence[
         if name is not None and _SIDE_SESSION.search(name):
             return "side"
     asked = next((m.content for m in reversed(messages) if m.role == "user" and is_spoken(m)), "")
-    if _SIDE_REQUEST.match(asked[:20_000]):
+    if asked[:1_000].lstrip().startswith(_SIDE_OPENINGS) or _SIDE_WISH in asked[:20_000]:
         return "side"
     system = next((m.content for m in messages if m.role == "system"), "")
     if not tools and _SIDE_SYSTEM.search(system[:2_000]):

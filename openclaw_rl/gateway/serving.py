@@ -6,6 +6,7 @@ The order is the law: sample, commit, and only then the bytes that tell the clie
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
@@ -13,10 +14,12 @@ from typing import Protocol, Self
 
 from aiohttp import web
 
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import EngineUnavailable, OpenClawError, StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway.capture import Piece
 from openclaw_rl.gateway.exchange import Exchange
+
+log = logging.getLogger("openclaw_rl.gateway")
 
 
 class StreamWriter(Protocol):
@@ -30,7 +33,7 @@ class StreamWriter(Protocol):
 
     def end(self) -> bytes: ...
 
-    def error(self, error: OpenClawError) -> bytes: ...
+    def error(self, message: str, code: str) -> bytes: ...
 
 
 async def serve_whole(
@@ -68,7 +71,7 @@ async def serve_stream(
         except OpenClawError as error:
             if not events.opened:
                 raise
-            await events.send(writer.error(error))
+            await events.send(writer.error(*spoken(error)))
             return events.response
         crash_point("gateway.committed_before_last_byte")
         await events.send(writer.end())
@@ -76,6 +79,14 @@ async def serve_stream(
     crash_point("gateway.replied")
     await exchange.delivered()
     return events.response
+
+
+def spoken(error: OpenClawError) -> tuple[str, str]:
+    """What a client is told about a failure of ours, and its code. A store's own words name files: they are logged."""
+    if isinstance(error, StoreError):
+        log.error("store failed: %s", error)
+        return "the answer could not be put on disk, so it was not given; try again", "store_unavailable"
+    return str(error), "engine_unavailable" if isinstance(error, EngineUnavailable) else "engine_failed"
 
 
 class _Events:

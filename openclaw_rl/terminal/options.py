@@ -35,6 +35,5 @@ def load(
     from openclaw_rl.config import SHORTHANDS, load_config  # imported here: 0.2 s that `--help` does not need
 
     given = {**(flags or {}), "--data-dir": data_dir}
-    keys = {**SHORTHANDS, "--engine": "engine.type"}
-    short = [f"{keys[flag]}={value}" for flag, value in given.items() if value is not None]
+    short = [f"{SHORTHANDS[flag]}={value}" for flag, value in given.items() if value is not None]
     return load_config(list(files or ()), overrides=[*short, *(overrides or ())])

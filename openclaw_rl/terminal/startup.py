@@ -17,6 +17,10 @@ def print_starting(console: Console, *, model: str, engine: str) -> None:
     console.print(Text.assemble(("Starting ", "dim"), model, (f" on the {engine} engine …", "dim")))
 
 
+def print_stopping(console: Console) -> None:
+    console.print(Text("\nRunning answers may finish; Ctrl-C again stops now.", "dim"))
+
+
 def print_started(console: Console, *, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> None:
     """The block that a person reads and copies from; `is_found`: commands find this data directory by themselves."""
     console.print(started_text(url=url, key=key, model=model, data_dir=data_dir, is_found=is_found), soft_wrap=True)

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.server import Server
 

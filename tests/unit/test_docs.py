@@ -108,6 +108,11 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(linked), f"{page.name} links to {target}; its headings are {anchors(linked)}"
 
 
+def test_the_readme_links_every_page() -> None:
+    linked = {ROOT / target for target in re.findall(r"\]\(([^)#\s]+)\)", prose(README))}
+    assert set(PAGES) - {README} <= linked
+
+
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
 def test_files_that_are_named_exist(page: Path) -> None:
     places = (ROOT, ROOT / "openclaw_rl", ROOT / "openclaw_rl" / "gateway")

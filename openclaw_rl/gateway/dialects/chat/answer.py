@@ -11,7 +11,6 @@ from typing import Protocol
 
 import orjson
 
-from openclaw_rl.errors import OpenClawError
 from openclaw_rl.gateway.capture import Piece
 from openclaw_rl.gateway.dialects.chat.request import ChatRequest
 from openclaw_rl.gateway.dialects.openai_errors import error_body
@@ -101,8 +100,8 @@ class ChatStream:
             out += _event({**self._envelope, "choices": [], "usage": usage(self._answer, self._renderer)})
         return out + b"data: [DONE]\n\n"
 
-    def error(self, error: OpenClawError) -> bytes:
-        return b"data: " + error_body(str(error), status=503) + b"\n\n"
+    def error(self, message: str, code: str) -> bytes:
+        return b"data: " + error_body(message, status=503, code=code) + b"\n\n"
 
     def _chunk(self, index: int, delta: Json, *, logprobs: Json = None, finish_reason: str | None = None) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish_reason}

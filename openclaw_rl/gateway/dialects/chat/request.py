@@ -139,13 +139,17 @@ def parse(raw: bytes, limits: Limits, model: str) -> ChatRequest:
     messages = body.get("messages")
     if isinstance(messages, list) and len(messages) > limits.max_messages:
         raise RequestError(f"{len(messages)} messages; at most {limits.max_messages} are accepted", param="messages")
-    if _depth(body.get("tools"), limits.max_nesting) > limits.max_nesting:
-        raise RequestError(f"tools are nested more than {limits.max_nesting} deep", param="tools")
+    for name, value in body.items():
+        if _depth(value, limits.max_nesting) > limits.max_nesting:
+            raise RequestError(f"{name} is nested more than {limits.max_nesting} deep", param=name)
     try:
         wire = _Body.model_validate(body)
     except ValidationError as error:
         raise _first_error(error) from None
     _refuse_unsupported(wire)
+    _refuse_nul(
+        [wire.model, *(t.function.name for t in wire.tools or ())], "model" if "\x00" in wire.model else "tools"
+    )
     stream = bool(wire.stream)
     return ChatRequest(
         request=_request(wire, limits, model),
@@ -221,6 +225,7 @@ def _logit_bias(raw: Mapping[str, float] | None) -> dict[int, float] | None:
 
 def _stop(raw: str | Sequence[str] | None) -> tuple[str, ...]:
     stops = (raw,) if isinstance(raw, str) else tuple(raw or ())
+    _refuse_nul(stops, "stop")
     if len(stops) > 16 or not all(0 < len(s) <= 256 for s in stops):
         raise RequestError("stop takes up to 16 strings of 1 to 256 characters", param="stop")
     return stops
@@ -241,8 +246,9 @@ def _message(wire: _Message, param: str, model: str) -> Message:
         tool_call_id=wire.tool_call_id,
         name=wire.name,
     )
-    if "\x00" in content or "\x00" in message.reasoning or any("\x00" in c.arguments for c in message.tool_calls):
-        raise RequestError("text must not hold the NUL character; remove it or escape it", param=f"{param}.content")
+    texts = [content, message.reasoning, wire.name or "", wire.tool_call_id or ""]
+    texts += [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
+    _refuse_nul(texts, f"{param}.content")
     return message
 
 
@@ -262,8 +268,13 @@ def _joined(parts: Iterable[Mapping[str, Any]], param: str, model: str) -> str:
                 code="unsupported_content",
             )
         else:
-            raise RequestError(f"unknown content part type {str(kind)[:40]!r}", param=f"{param}.content.{i}.type")
+            raise RequestError("unknown content part type; text parts are accepted", param=f"{param}.content.{i}.type")
     return "\n".join(texts)
+
+
+def _refuse_nul(texts: Iterable[str], param: str) -> None:
+    if any("\x00" in text for text in texts):
+        raise RequestError("text must not hold the NUL character; remove it or escape it", param=param)
 
 
 def _refuse_unsupported(wire: _Body) -> None:
