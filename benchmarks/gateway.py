@@ -80,7 +80,8 @@ FIGURES = {
     "commit_p50_ms": ("  p50 of one commit, ms", ""),
     "commit_p99_ms": ("  p99 of one commit, ms", ""),
     "rss_start_mib": ("gateway's memory at the start, MiB", ""),
-    "rss_end_mib": ("gateway's memory after the load, MiB", ""),
+    "rss_short_mib": ("  after the turns with short prompts, MiB", ""),
+    "rss_end_mib": ("  after the long prompts, MiB", ""),
     "turns": ("turns acknowledged, and found in the store after kill -9", "all"),
     "load_average": ("load average of this machine before the run", ""),
     "seconds": ("length of the run, s", ""),
@@ -243,6 +244,7 @@ async def measure(run: Run, directory: Path) -> None:
         await measure_peaks(run, system, chat)
         await measure_added(run, system, chat, direct, num=NUM_CONNECTIONS, per_s=PACED_PER_S)
         await measure_added(run, system, chat, direct, num=1, per_s=20.0)
+        run.note(rss_short_mib=system.gateway_mib())
         await measure_long_prompts(run, system, chat)
         run.note(rss_end_mib=system.gateway_mib())
         run.audit(system)
@@ -255,7 +257,7 @@ async def measure(run: Run, directory: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the gateway over the scripted engine.")
-    parser.add_argument("--quick", action="store_true", help="a sixth of the time; rougher figures")
+    parser.add_argument("--quick", action="store_true", help="about 30 s instead of 3 minutes; rougher figures")
     parser.add_argument("--json", action="store_true", help="also print all figures as one JSON object, last")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the store lies: a disk")
     arguments = parser.parse_args()

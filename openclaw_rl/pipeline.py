@@ -76,7 +76,7 @@ async def run(
     on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered."""
-    stop = _stop_on_signals()
+    stop, hurry = _on_signals()
     require_available(config)
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     model = await asyncio.to_thread(resolve_model, config.model)
@@ -101,7 +101,7 @@ async def run(
         async with asyncio.TaskGroup() as loops:
             loops.create_task(supervisor.run(), name="engine")
             expire = loops.create_task(_expire(gateway), name="expire")
-            async with _listening(gateway, config, model, keys, supervisor, sockets) as url:
+            async with _listening(gateway, config, model, keys, supervisor, sockets, hurry) as url:
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
                 started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
                 announce = loops.create_task(_announce(supervisor, started, on_started), name="announce")
@@ -202,9 +202,15 @@ async def _load_keys(store: SqliteStore, config: Config) -> tuple[KeyRing, str]:
 
 @asynccontextmanager
 async def _listening(
-    gateway: Gateway, config: Config, model: ModelFiles, keys: KeyRing, supervisor: Supervisor, sockets: Path
+    gateway: Gateway,
+    config: Config,
+    model: ModelFiles,
+    keys: KeyRing,
+    supervisor: Supervisor,
+    sockets: Path,
+    hurry: asyncio.Event,
 ) -> AsyncIterator[str]:
-    """Listens for clients and for commands; leaving waits until running answers are finished."""
+    """Listens for clients and for commands; leaving waits until running answers are finished, or until `hurry`."""
     app = App(
         gateway,
         config.gateway,
@@ -225,7 +231,7 @@ async def _listening(
         yield f"http://{f'[{host}]' if ':' in host else host}:{public.addresses[0][1]}"
     finally:
         await admin.cleanup()
-        await public.cleanup()
+        await public.drain(hurry)
         await asyncio.to_thread((sockets / "admin.sock").unlink, missing_ok=True)
 
 
@@ -245,19 +251,19 @@ async def _bind(site: web.BaseSite, address: str) -> None:
         os.umask(before)
 
 
-def _stop_on_signals() -> asyncio.Event:
-    """Set by the first Ctrl-C or SIGTERM. A second Ctrl-C does not wait for running answers."""
-    stop = asyncio.Event()
+def _on_signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Stop and hurry: the first Ctrl-C or SIGTERM sets one, the second the other, a third gives up on order."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def told() -> None:
-        if stop.is_set():
+        if hurry.is_set():
             raise KeyboardInterrupt
-        stop.set()
+        (hurry if stop.is_set() else stop).set()
 
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, told)
-    return stop
+    return stop, hurry
 
 
 def _write_private(path: Path, text: str) -> None:

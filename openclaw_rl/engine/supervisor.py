@@ -111,7 +111,8 @@ class Supervisor:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
         except TimeoutError:
-            message = f"no engine came up within {timeout_s:g} s: {self.last_error or 'it is still starting'}"
+            # Why is for the server's own people (`last_error`): it may name files of this machine.
+            message = f"no engine came up within {timeout_s:g} s; /readyz and the server's log say why"
             raise EngineUnavailable(message, retry_after_s=retry_after_s) from None
         finally:
             self._num_waiting -= 1
@@ -125,10 +126,12 @@ class Supervisor:
         worker that lives but does not answer is of no use: it is killed, and so replaced.
         """
         life = self._life
+        if life is None or life.ready_at is None:
+            return  # the one that broke is gone already, and its successor is still loading
         try:
             await self.engine.state()
         except EngineError:
-            if life is not None and life is self._life:
+            if life is self._life:
                 self._ready.clear()
                 await asyncio.wait((life.exited,), timeout=1.0)  # usually it is dead, and its own end is the reason
                 life.kill("it lived but did not answer")

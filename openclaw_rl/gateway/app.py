@@ -12,7 +12,6 @@ from hashlib import blake2b
 
 import orjson
 from aiohttp import web
-from aiohttp.web_protocol import RequestPayloadError
 
 from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
@@ -23,7 +22,7 @@ from openclaw_rl.gateway.dialects.chat.answer import ChatStream, Envelope, whole
 from openclaw_rl.gateway.dialects.chat.request import Limits, parse
 from openclaw_rl.gateway.dialects.openai_errors import error_body
 from openclaw_rl.gateway.exchange import Exchange, Gateway
-from openclaw_rl.gateway.http_server import SECURITY_HEADERS
+from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
 from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
@@ -211,11 +210,13 @@ class App:
     async def _body(self, request: web.Request) -> bytes:
         try:
             async with asyncio.timeout(self._config.request_timeout_s):
-                return await request.read()
+                raw = await request.read()
         except TimeoutError:
             raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
-        except RequestPayloadError:
-            raise RequestError("the body is cut off, or not encoded as its headers say") from None
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding == "identity":
+            return raw
+        return await asyncio.to_thread(unpack, raw, encoding, max_bytes=self._config.max_body_bytes)
 
     def _check_headers(self, request: web.Request) -> None:
         size = len(request.path_qs) + sum(len(name) + len(value) for name, value in request.raw_headers)

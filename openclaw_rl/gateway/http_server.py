@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
@@ -15,12 +16,17 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from openclaw_rl.config import GatewayConfig
+from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.dialects.openai_errors import error_body
 
 log = logging.getLogger("openclaw_rl.gateway")
 
 SECURITY_HEADERS = {"Server": "openclaw-rl", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 """On every answer: nothing about our insides, no guessing of types, no copies in caches."""
+
+
+_AT_ONCE_S = 0.001
+"""aiohttp takes 0 for "no limit"."""
 
 
 class HttpRunner(web.AppRunner):
@@ -31,13 +37,27 @@ class HttpRunner(web.AppRunner):
             app,
             access_log=None,
             handler_cancellation=True,
-            shutdown_timeout=config.drain_s,
+            shutdown_timeout=max(config.drain_s, _AT_ONCE_S),
             # Also the limit for sending the first headers, whole: until then a connection counts as idle.
             keepalive_timeout=config.request_timeout_s,
             lingering_time=1.0,
+            # A body that is not what its encoding says leaves aiohttp's reader waiting: `unpack` does it instead.
+            auto_decompress=False,
             max_field_size=config.max_header_bytes,
             max_line_size=config.max_header_bytes,
         )
+
+    async def drain(self, hurry: asyncio.Event) -> None:
+        """Ends when running answers have, when their time is over, or, cancelling them, when `hurry` is set."""
+        hurried = asyncio.create_task(hurry.wait())
+        draining = asyncio.create_task(self.cleanup())
+        await asyncio.wait((draining, hurried), return_when=asyncio.FIRST_COMPLETED)
+        if hurried.done() and self.server is not None:
+            draining.cancel()
+            await asyncio.wait((draining,))
+            await self.server.shutdown(_AT_ONCE_S)
+        hurried.cancel()
+        await self.cleanup()
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
@@ -89,6 +109,22 @@ def _expecting_nothing(
         return await handle(request)
 
     return guarded
+
+
+def unpack(raw: bytes, encoding: str, *, max_bytes: int) -> bytes:
+    """The body behind a Content-Encoding; a small body must not become a huge one."""
+    if encoding not in ("gzip", "deflate"):
+        raise RequestError("the body's encoding is not understood; send it plain or as gzip", status=415)
+    unpacker = zlib.decompressobj(31 if encoding == "gzip" else 15)
+    try:
+        body = unpacker.decompress(raw, max_bytes + 1)
+    except zlib.error:
+        raise RequestError("the body is not encoded as its headers say") from None
+    if len(body) > max_bytes:
+        raise RequestError("the body is larger than gateway.max_body_bytes", status=413)
+    if not unpacker.eof:
+        raise RequestError("the body is cut off")
+    return body
 
 
 def _json_error(status: int, message: str) -> web.Response:

@@ -85,7 +85,8 @@ def spoken(error: OpenClawError) -> tuple[str, str]:
     """What a client is told about a failure of ours, and its code. A store's own words name files: they are logged."""
     if isinstance(error, StoreError):
         log.error("store failed: %s", error)
-        return "the answer could not be put on disk, so it was not given; try again", "store_unavailable"
+        message = "the turn could not be put on disk, so nothing was acknowledged; free some space there and try again"
+        return message, "store_unavailable"
     return str(error), "engine_unavailable" if isinstance(error, EngineUnavailable) else "engine_failed"
 
 
