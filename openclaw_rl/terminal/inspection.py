@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +52,14 @@ def find_session(name: str, sessions: Sequence[Session]) -> tuple[Session, int |
     exact = [session for session in sessions if name in (session.id, session.key)]
     if exact:
         return exact[0], None
-    try:
-        of_turn, index = split_turn_id(name)
-    except ValueError:
-        pass
-    else:
-        exact = [session for session in sessions if session.id == of_turn]
-        if exact:
-            return exact[0], index
     started = [session for session in sessions if session.id.startswith(name)]
     if len(started) == 1:
         return started[0], None
+    with suppress(ValueError):
+        of_turn, index = split_turn_id(name)
+        of_it = [s for s in sessions if s.id == of_turn] or [s for s in sessions if s.id.startswith(of_turn)]
+        if len(of_it) == 1:
+            return of_it[0], index
     ids = [session.id for session in started or sessions]
     near = difflib.get_close_matches(name, ids, n=3, cutoff=0.4) or ids[:3]
     hint = f"; near it: {', '.join(near)}" if near else ""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -29,7 +32,7 @@ def print_started(console: Console, *, url: str, key: str | None, model: str, da
 def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Text:
     """`key` None: this server asks for none."""
     key_file = data_dir / KEY_FILE
-    chat = "openclaw-rl chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
+    chat = f"{_command()} chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
     text = Text.assemble("\n", ("OpenClaw-RL is ready", "bold green"), f"  {model}\n")
     text.append_text(_row("Base URL", f"{url}/v1"))
     if key is not None:
@@ -38,6 +41,14 @@ def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_fo
     text.append_text(_row("Chat", chat))
     text.append(f"\n\n{curl_command(url, key_file if key is not None else None)}\n\n")
     return text.append("Ctrl-C stops everything.", "dim")
+
+
+def _command() -> str:
+    """How to call us again from the same folder: `make run` starts a command that is not on the PATH."""
+    if shutil.which("openclaw-rl") is not None:
+        return "openclaw-rl"
+    started_as = Path(sys.argv[0])
+    return shlex.quote(os.path.relpath(started_as)) if started_as.name == "openclaw-rl" else "openclaw-rl"
 
 
 def curl_command(url: str, key_file: Path | None) -> str:
