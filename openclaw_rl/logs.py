@@ -30,10 +30,17 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class _Rotating(logging.handlers.RotatingFileHandler):
+    """Starts a new file once the old one is full. The original formats every record twice to know it in advance."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - the name is the library's
+        return self.stream is not None and self.stream.tell() >= self.maxBytes
+
+
 def start_logging(path: Path, level: str) -> None:
     """Sends everything from `level` on to `path`, and warnings to the terminal as well."""
     os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
-    to_file = logging.handlers.RotatingFileHandler(path, maxBytes=_MAX_BYTES, backupCount=1)
+    to_file = _Rotating(path, maxBytes=_MAX_BYTES, backupCount=1)
     to_file.setFormatter(JsonLines())
     to_terminal = logging.StreamHandler(sys.stderr)
     to_terminal.setLevel(logging.WARNING)

@@ -1,22 +1,25 @@
 """A worker's socket -> the `Engine` protocol, for the control process.
 
-Knows the wire format and nothing of processes: whether and when a dead worker comes back is the supervisor's.
+Speaks to our own `server.py` only, over connections that it keeps, with HTTP written by hand like the other side: a
+general client cost the gateway as much time for each request as the rest of serving it. Knows the wire format and
+nothing of processes: whether and when a dead worker comes back is the supervisor's.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
-
-import aiohttp
+from typing import cast
 
 from openclaw_rl.engine import wire
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
 from openclaw_rl.types import Delta, EngineState, GenerateRequest
 
-_BASE = "http://engine"  # the host is ignored on a Unix socket
-_GENERATE = f"{_BASE}/inference/v1/generate"
-_HEADERS = {"content-type": "application/json"}
+_GENERATE = "POST /inference/v1/generate"
+_HEALTH = "GET /health"
+_HIGH_WATER_BYTES = 1 << 20
+"""More than this waiting for a slow reader, and the worker is told to wait too."""
 
 
 class SocketEngine:
@@ -27,51 +30,170 @@ class SocketEngine:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.UnixConnector(str(socket), limit=0, keepalive_timeout=3600.0),
-            timeout=aiohttp.ClientTimeout(total=None),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
-        )
+        self._idle: list[_Connection] = []
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Deltas until one with a finish reason; tokens that were already waiting come as one delta."""
-        body = wire.dumps(wire.request_to_json(request))
+        connection = await self._ask(_GENERATE, wire.dumps(wire.request_to_json(request)))
         try:
-            async with self._session.post(_GENERATE, data=body, headers=_HEADERS) as response:
-                if response.status != 200:
-                    raise _refusal(response.status, await response.read())
-                events = _Events()
-                async for data in response.content.iter_any():
-                    deltas = events.feed(data)
-                    if events.ended:
-                        # Read to the end before the caller sees the last delta and drops the iterator: a connection
-                        # that was read to its end is used again, any other is closed.
-                        await response.read()
-                    for delta in deltas:
-                        yield delta
-                    if events.error is not None:
-                        raise events.error
-                if not events.ended:
-                    raise EngineLost("the engine ended the stream without a finish reason")
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineLost(f"the connection to the engine at {self._socket} broke: {error}") from error
+            events = _Events()
+            while data := await connection.read():
+                if connection.status != 200:
+                    raise _refusal(connection.status, data + await connection.read_rest())
+                deltas = events.feed(data)
+                if events.ended:
+                    # Read to the end before the caller sees the last delta and drops the iterator: a connection
+                    # that was read to its end is used again, any other is closed.
+                    await connection.read_rest()
+                for delta in deltas:
+                    yield delta
+                if events.error is not None:
+                    raise events.error
+            if not events.ended:
+                raise EngineLost("the engine ended the stream without a finish reason")
+        finally:
+            self._put_back(connection)
 
     async def state(self) -> EngineState:
         """What the worker says about itself; `EngineLost` when it does not answer."""
+        connection = await self._ask(_HEALTH, b"")
         try:
-            async with self._session.get(f"{_BASE}/health") as response:
-                body = await response.read()
-                if response.status != 200:
-                    raise _refusal(response.status, body)
-                return wire.state_from_json(wire.loads(body))
-        except (aiohttp.ClientError, OSError) as error:
-            raise EngineLost(f"the engine at {self._socket} does not answer: {error}") from error
+            body = await connection.read_rest()
+            if connection.status != 200:
+                raise _refusal(connection.status, body)
+            return wire.state_from_json(wire.loads(body))
+        finally:
+            self._put_back(connection)
 
     async def close(self) -> None:
-        """Closes all connections, and so cancels what still runs."""
-        await self._session.close()
+        """Closes the connections that nobody uses; the others are closed by who uses them."""
+        while self._idle:
+            self._idle.pop().close()
+
+    async def _ask(self, route: str, body: bytes) -> _Connection:
+        """A connection on which the request is under way."""
+        connection = None
+        while self._idle and connection is None:
+            kept = self._idle.pop()
+            connection = kept if kept.is_open else None
+        if connection is None:
+            try:
+                loop = asyncio.get_running_loop()
+                _, connection = await loop.create_unix_connection(_Connection, str(self._socket))
+            except OSError as error:
+                raise EngineLost(f"the engine does not answer: {type(error).__name__}") from error
+        head = f"{route} HTTP/1.1\r\nhost: engine\r\ncontent-length: {len(body)}\r\n\r\n"
+        connection.send(head.encode() + body)
+        return connection
+
+    def _put_back(self, connection: _Connection) -> None:
+        if connection.is_read and connection.is_open:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+class _Connection(asyncio.Protocol):
+    """One kept connection: requests out, the bodies of answers in, whole or in chunks.
+
+    What arrives between two reads is one read, so that a slow reader gets many tokens at once.
+    """
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.is_open = True
+        self.is_read = True
+        """Whether the last answer was read to its end."""
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._left: int | None = None
+        self._news = asyncio.Event()
+        self._paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are, without inheriting from it
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._news.set()
+        if len(self._buffer) > _HIGH_WATER_BYTES and not self._paused and self._transport is not None:
+            self._transport.pause_reading()
+            self._paused = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_open = False
+        self._news.set()
+
+    def send(self, request: bytes) -> None:
+        assert self._transport is not None
+        self.status, self.is_read, self._left = 0, False, None
+        self._transport.write(request)
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.close()
+
+    async def read(self) -> bytes:
+        """What has arrived of the body and was not read yet; b"" at its end. `EngineLost` if it breaks off."""
+        while True:
+            if self.status == 0:
+                self._take_head()
+            data = self._take()
+            if data or self.is_read:
+                return data
+            if not self.is_open:
+                raise EngineLost("the connection to the engine broke")
+            self._news.clear()
+            if self._paused and self._transport is not None:
+                self._transport.resume_reading()
+                self._paused = False
+            await self._news.wait()
+
+    async def read_rest(self) -> bytes:
+        """The rest of the body."""
+        parts = []
+        while data := await self.read():
+            parts.append(data)
+        return b"".join(parts)
+
+    def _take_head(self) -> None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = bytes(self._buffer[:end]).lower()
+        del self._buffer[: end + 4]
+        self.status = int(head[9:12])
+        _, found, rest = head.partition(b"content-length:")
+        self._left = int(rest.partition(b"\r\n")[0]) if found else None
+
+    def _take(self) -> bytes:
+        if self.status == 0 or self.is_read:
+            return b""
+        if self._left is None:
+            return self._take_chunks()
+        data = bytes(self._buffer[: self._left])
+        del self._buffer[: self._left]
+        self._left -= len(data)
+        self.is_read = self._left == 0
+        return data
+
+    def _take_chunks(self) -> bytes:
+        """Every chunk that is complete."""
+        parts: list[bytes] = []
+        at = 0
+        while (line := self._buffer.find(b"\r\n", at)) >= 0:
+            size = int(self._buffer[at:line], 16)
+            end = line + 2 + size
+            if len(self._buffer) < end + 2:
+                break
+            at = end + 2
+            if size == 0:
+                self.is_read = True
+                break
+            parts.append(bytes(self._buffer[line + 2 : end]))
+        del self._buffer[:at]
+        return b"".join(parts)
 
 
 class _Events:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from openclaw_rl.errors import RequestError
@@ -61,19 +62,20 @@ def identify(
     headers: Mapping[str, str], body: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool]
 ) -> Identity:
     """Reads the identity of one request. `headers` compare without case; `body` is the request as sent."""
-    key = _session_key(headers, body, messages)
+    runtime = _runtime_line(messages)
+    key = _session_key(headers, body, runtime)
     said = _said_kind(headers, body)
     return Identity(
-        client=_client(headers, messages),
+        client=_client(headers, messages, runtime),
         session_key=key,
-        kind=_guessed_kind(key, messages, tools) if said is None else said,
+        kind=_guessed_kind(key, runtime, messages, tools) if said is None else said,
         session_done=_is_true(headers.get("x-session-done", body.get("session_done"))),
         opted_out=_is_true(headers.get("x-no-train")),
         is_retry="idempotency-key" in headers or headers.get("x-stainless-retry-count", "0") != "0",
     )
 
 
-def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], messages: Sequence[Message]) -> str | None:
+def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], runtime: re.Match[str] | None) -> str | None:
     named: list[tuple[str, object]] = [(name, headers[name]) for name in SESSION_HEADERS if headers.get(name)]
     named += [(name, body[name]) for name in ("session_id", "prompt_cache_key") if body.get(name)]
     if named:
@@ -81,7 +83,6 @@ def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], messages: 
         if not isinstance(value, str) or not _KEY.fullmatch(value):
             raise RequestError(f"{name} must be 1 to 200 printable ASCII characters without spaces", param=name)
         return value
-    runtime = _runtime_line(messages)
     named_in_text = None if runtime is None else runtime["id"] or runtime["name"]
     return named_in_text if named_in_text is not None and _KEY.fullmatch(named_in_text) else None
 
@@ -96,8 +97,9 @@ def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind 
     raise RequestError("turn_type must be main or side", param="turn_type")
 
 
-def _guessed_kind(key: str | None, messages: Sequence[Message], tools: Sequence[Tool]) -> TurnKind:
-    runtime = _runtime_line(messages)
+def _guessed_kind(
+    key: str | None, runtime: re.Match[str] | None, messages: Sequence[Message], tools: Sequence[Tool]
+) -> TurnKind:
     for name in (key, runtime["name"] if runtime else None):
         if name is not None and _SIDE_SESSION.search(name):
             return "side"
@@ -105,9 +107,13 @@ def _guessed_kind(key: str | None, messages: Sequence[Message], tools: Sequence[
     if asked[:1_000].lstrip().startswith(_SIDE_OPENINGS) or _SIDE_WISH in asked[:20_000]:
         return "side"
     system = next((m.content for m in messages if m.role == "system"), "")
-    if not tools and _SIDE_SYSTEM.search(system[:2_000]):
-        return "side"
-    return "main"
+    return "side" if not tools and _is_side_system(system[:2_000]) else "main"
+
+
+@lru_cache(maxsize=1024)
+def _is_side_system(system: str) -> bool:
+    """Clients send the same system prompt again and again, and the search in it takes longer than all else here."""
+    return _SIDE_SYSTEM.search(system) is not None
 
 
 def _runtime_line(messages: Sequence[Message]) -> re.Match[str] | None:
@@ -120,8 +126,8 @@ def _runtime_line(messages: Sequence[Message]) -> re.Match[str] | None:
     return None
 
 
-def _client(headers: Mapping[str, str], messages: Sequence[Message]) -> str:
-    if any("openclaw" in m.content[:2_000].lower() for m in messages[:1]) or _runtime_line(messages):
+def _client(headers: Mapping[str, str], messages: Sequence[Message], runtime: re.Match[str] | None) -> str:
+    if runtime is not None or "openclaw" in messages[0].content[:200].lower():
         return "openclaw"
     agent = headers.get("user-agent", "").split(" ")[0]
     return "".join(c for c in agent if c.isprintable())[:80] or "unknown"

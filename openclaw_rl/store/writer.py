@@ -31,7 +31,7 @@ from openclaw_rl.store import encode, queries
 from openclaw_rl.store.batch import Outcome
 from openclaw_rl.store.database import Database
 from openclaw_rl.store.directory import database_path
-from openclaw_rl.store.encode import Trunk, Write
+from openclaw_rl.store.encode import Op, Trunk, Write
 from openclaw_rl.store.views import Recovery
 from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Skip, Turn
 
@@ -43,6 +43,9 @@ _CLOSED = "the store is closed; nothing was stored"
 
 MAX_BATCH = 256
 """Records in one transaction: more would make the first of them wait for the last."""
+
+UNHURRIED_S = 0.2
+"""How long the mark of a delivered answer may wait for a commit that somebody waits for: alone it is worth no fsync."""
 
 MAX_TRUNKS = 16_384
 """Turns whose children find out without a look into the database what they share; about 8 MiB."""
@@ -62,6 +65,8 @@ class SqliteStore:
         self._queued_bytes = 0
         self._wake = asyncio.Event()
         self._closing = False
+        self._hurried = False
+        self._timer: asyncio.TimerHandle | None = None
         self._trunks: OrderedDict[tuple[str, str, int], Trunk] = OrderedDict()
         self._committer = asyncio.create_task(self._commit_until_closed(), name="store-commit")
 
@@ -112,7 +117,7 @@ class SqliteStore:
         if self._closing:
             return
         self._closing = True
-        self._wake.set()
+        self._hurry()
         await asyncio.gather(self._committer, return_exceptions=True)
         await self._run(self._database.close)
         self._thread.shutdown()
@@ -193,21 +198,32 @@ class SqliteStore:
             else:
                 self._queue.append((write, future))
                 self._queued_bytes += write.size
-                self._wake.set()
+                if write.op is not Op.DELIVERED:
+                    self._hurry()
+                elif self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(UNHURRIED_S, self._hurry)
         return future
+
+    def _hurry(self) -> None:
+        self._hurried = True
+        self._wake.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     async def _commit_until_closed(self) -> None:
         try:
             while self._queue or not self._closing:
-                if not self._queue:
-                    self._wake.clear()
-                    await self._wake.wait()
-                    continue
-                if self._commit_window_s:
-                    await asyncio.sleep(self._commit_window_s)
-                await self._commit(list(itertools.islice(self._queue, MAX_BATCH)))
-                if self._database.checkpoint_due:
-                    await self._run(self._database.checkpoint)
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue and (self._hurried or self._closing):
+                    if self._commit_window_s:
+                        await asyncio.sleep(self._commit_window_s)
+                    batch = list(itertools.islice(self._queue, MAX_BATCH))
+                    self._hurried = len(self._queue) > len(batch)
+                    await self._commit(batch)
+                    if self._database.checkpoint_due:
+                        await self._run(self._database.checkpoint)
         finally:
             for _, future in self._queue:
                 if not future.done():
