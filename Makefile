@@ -29,10 +29,10 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 	$(BIN)/openclaw-rl up $(ARGS)
 
-# Two workers, for two cores. Every test has its own folder and ports; tests too heavy to run beside each other carry
-# the same xdist_group, which one worker then runs in turn. Tests that need a GPU run where there is one.
+# Two workers, for two cores; the tests of a file stay together, as they share a server. Tests that need a GPU run where
+# there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(if $(shell command -v nvidia-smi),,-m "not gpu") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(shell command -v nvidia-smi),,-m "not gpu") $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff check

@@ -18,8 +18,6 @@ from tests.faults.processes import gateway, wait_for, worker
 from tests.faults.streams import BareClient, request_bytes
 from tests.server import Server
 
-pytestmark = pytest.mark.xdist_group("faults")
-
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 NUM_AT_ONCE = 20
 NUM_DISCONNECTS = 200

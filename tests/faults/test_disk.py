@@ -15,15 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import Turn, split_turn_id
 from tests.faults.audit import check_sound
 from tests.faults.crowd import echo
 from tests.server import Server
-
-pytestmark = pytest.mark.xdist_group("faults")
 
 
 @contextmanager

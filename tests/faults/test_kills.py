@@ -21,7 +21,7 @@ from tests.faults.crowd import Chat, Crowd
 from tests.faults.processes import comes_up, wait_for, worker, workers
 from tests.server import Server
 
-pytestmark = [pytest.mark.xdist_group("kills"), pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 LATER_PASS = {"store.in_migration": 5, "store.in_checkpoint": 2, "gateway.mid_stream": 500}
 """A migration has few statements, the second checkpoint comes after many turns, and an answer has many tokens."""

@@ -25,8 +25,6 @@ from tests.faults.processes import gateway, wait_for, worker, workers
 from tests.faults.streams import BareClient, request_bytes
 from tests.server import Server
 
-pytestmark = pytest.mark.xdist_group("faults")
-
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 SLOW = "engine.scripted.tokens_per_s=10"
 CRAWLING = "engine.scripted.tokens_per_s=0.5"

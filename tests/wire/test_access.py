@@ -18,8 +18,6 @@ from openclaw_rl.types import Feedback
 from tests.server import Server
 from tests.wire.asking import CHAT, Admin, assert_error, connect, read_to_end, reader, text_of, user
 
-pytestmark = pytest.mark.xdist_group("wire_access")
-
 MODEL = "smollm2-135m-instruct"
 VERBS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD")
 ROUTES: dict[str, tuple[str, ...]] = {

@@ -15,8 +15,6 @@ import pytest
 from tests.server import Server
 from tests.wire.asking import CHAT, assert_error_body, assert_healthy, connect, log_lines, read_to_end, user
 
-pytestmark = pytest.mark.xdist_group("wire_bad_http")
-
 BODY = json.dumps({"messages": [user("hi")]}).encode()
 HOST = b"Host: localhost\r\nConnection: close\r\n"
 GET = b"GET /healthz HTTP/1.1\r\n" + HOST

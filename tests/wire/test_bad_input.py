@@ -17,8 +17,6 @@ import pytest
 from tests.server import Server
 from tests.wire.asking import CHAT, assert_error, assert_healthy, log_lines, text_of, user
 
-pytestmark = pytest.mark.xdist_group("wire_bad_input")
-
 MAX_BODY = 4 << 20
 
 

@@ -18,8 +18,6 @@ import pytest
 from openclaw_rl.protocols import Renderer
 from tests.server import Server
 
-pytestmark = pytest.mark.xdist_group("wire_cli")
-
 PATIENCE_S = 30.0
 WORDS = " ".join(f"word{i}" for i in range(200))
 _IN_TERMINAL = """

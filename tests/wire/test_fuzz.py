@@ -19,8 +19,6 @@ from openclaw_rl.types import Json
 from tests.server import Server
 from tests.wire.asking import CHAT, assert_error_body, assert_healthy, log_lines
 
-pytestmark = pytest.mark.xdist_group("wire_fuzz")
-
 NUM_BODIES, NUM_BYTES, NUM_ROUTES, NUM_FEEDBACK, NUM_HEADERS = 900, 400, 400, 250, 250
 MAX_SECONDS = 10.0
 """Generous, because the machine may be busy; a request that blocks the server for longer is a defect."""

@@ -16,8 +16,6 @@ from openclaw_rl.types import Skip
 from tests.server import Server
 from tests.wire.asking import closed, eventually, openai_client, reader, replies, stored
 
-pytestmark = pytest.mark.xdist_group("wire_openai")
-
 WINDOW = 4096
 MODEL = "smollm2-135m-instruct"
 WEATHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "Malmö"}}\n</tool_call>'

@@ -32,8 +32,6 @@ from tests.wire.asking import (
     user,
 )
 
-pytestmark = pytest.mark.xdist_group("wire_sessions")
-
 CALLS = "\n".join(
     f'<tool_call>\n{{"name": "run", "arguments": {{"command": "echo {name}"}}}}\n</tool_call>' for name in "AB"
 )

@@ -15,8 +15,6 @@ from openclaw_rl.types import Skip, Turn
 from tests.server import Server
 from tests.wire.asking import CHAT, assert_healthy, connect, eventually, openai_client, reader, replies, stored, user
 
-pytestmark = pytest.mark.xdist_group("wire_streaming")
-
 WORDS = " ".join(f"w{i}" for i in range(60))
 BOOK = " ".join(f"w{i}" for i in range(2000))
 EMOJI = "ﷺ👩‍👩‍👧‍👦🏴󠁧󠁢󠁷󠁬󠁳󠁿 é漢字𓀀 done"
