@@ -36,6 +36,8 @@ SCRIPT = ScriptedOptions(
     )
 )
 
+MODEL_ID = "scripted:smollm2-135m-instruct"
+
 
 async def main() -> None:
     heading("1. The parts")
@@ -51,7 +53,8 @@ async def main() -> None:
                 renderer=renderer,
                 store=store,
                 sessions=sessions,
-                memory=TokenMemory(store.get_turn),  # the ids of recent turns, to spare a read
+                memory=TokenMemory(store.get_turn, model_id=MODEL_ID),  # the ids of recent turns, to spare a read
+                model_id=MODEL_ID,
                 background=Background(),
             )
             print(f"tokenizer of {model.name}, a scripted engine, a store in a temporary folder")

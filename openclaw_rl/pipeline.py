@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -83,6 +84,7 @@ async def run(
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     model = await asyncio.to_thread(resolve_model, config.model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
+    model_id = await asyncio.to_thread(_model_id, model, config.engine.type)
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await _open_store(config.store))
         run_dir = _prepare_run_dir(config)
@@ -96,8 +98,9 @@ async def run(
             renderer=renderer,
             store=store,
             sessions=await _open_sessions(store, config),
-            memory=TokenMemory(store.get_turn),
+            memory=TokenMemory(store.get_turn, model_id=model_id),
             background=Background(),
+            model_id=model_id,
         )
         keys, secret = await _load_keys(store, config)
         async with asyncio.TaskGroup() as loops:
@@ -194,12 +197,13 @@ async def _load_keys(store: SqliteStore, config: Config) -> tuple[KeyRing, str]:
     if secret is None or key_digest(secret) in {key.digest for key in known if key.revoked_at is not None}:
         _, secret = new_key(LOCAL_USER, time.time())
         write_key_file(path, secret)
-    given = config.gateway.api_key.get_secret_value() if config.gateway.api_key else secret
-    for label, plain in {"key file": secret, "gateway.api_key": given}.items():
-        if key_digest(plain) not in {key.digest for key in await store.keys()}:
-            key, _ = new_key(LOCAL_USER, time.time(), label=label, secret=plain)
-            await store.put_key(key)
-            ring.add(key)
+    if key_digest(secret) not in {key.digest for key in known}:
+        key, _ = new_key(LOCAL_USER, time.time(), label="key file", secret=secret)
+        await store.put_key(key)
+        ring.add(key)
+    if config.gateway.api_key is not None:
+        # In memory only: a key that leaves the settings opens nothing any more.
+        ring.add(new_key(LOCAL_USER, time.time(), secret=config.gateway.api_key.get_secret_value())[0])
     return ring, secret
 
 
@@ -267,6 +271,12 @@ def _on_signals() -> tuple[asyncio.Event, asyncio.Event]:
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, told)
     return stop, hurry
+
+
+def _model_id(model: ModelFiles, engine: str) -> str:
+    """Which model and tokenizer a turn's ids belong to; what no model sampled says so."""
+    digest = hashlib.sha256((model.tokenizer_path / "tokenizer.json").read_bytes()).hexdigest()[:12]
+    return f"{'scripted:' if engine == 'scripted' else ''}{model.name}#{digest}"
 
 
 def _tune_interpreter() -> None:

@@ -43,6 +43,9 @@ class AnswerParser(Protocol):
     `feed` gets newly decoded text and returns the events that are certain now; `finish` returns the rest.
     """
 
+    num_closed_calls: int
+    """Tool calls that were written to their end."""
+
     def feed(self, text: str) -> Iterable[AnswerEvent]: ...
 
     def finish(self) -> Iterable[AnswerEvent]: ...
@@ -65,8 +68,6 @@ class Renderer(Protocol):
     """
 
     stop_token_ids: tuple[int, ...]
-    tool_call_end: str | None
-    """The text that closes a tool call, where this family writes calls as text."""
 
     def render(
         self,

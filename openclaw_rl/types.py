@@ -299,7 +299,7 @@ class Turn:
     `prompt_ids` ends where sampling began; its last `num_prefill` ids belong to the answer's message although
     they were given, not sampled (a forced tool call opens that way). `chain` names the conversation up to and
     including the answer and `request_digest` the request alone (gateway/sessions.py makes both).
-    `message` is the assistant message as delivered.
+    `model` names the model and tokenizer that answered. `message` is the assistant message as delivered.
     """
 
     session: str

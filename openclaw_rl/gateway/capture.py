@@ -70,8 +70,7 @@ class Capture:
         self._decoder = renderer.decoder()
         self._scanner = StopScanner(request.stop)
         self._parser: AnswerParser = renderer.parser(tools)
-        self._closer = None if request.parallel_tool_calls else renderer.tool_call_end
-        self._raw = prefill
+        self._one_call = not request.parallel_tool_calls
         self._token_ids: list[int] = []
         self._logprobs: list[float] = []
         self._top_logprobs: list[tuple[TokenLogprob, ...]] = []
@@ -131,7 +130,7 @@ class Capture:
         )
         async with aclosing(engine.generate(request)) as deltas:
             async for delta in deltas:
-                for part in _single_tokens(delta) if self._scanner or self._closer else (delta,):
+                for part in _single_tokens(delta) if self._scanner or self._one_call else (delta,):
                     yield part
 
     def _take(self, delta: Delta) -> Piece:
@@ -146,13 +145,12 @@ class Capture:
             text, stopped = self._scanner.feed(text)
             if stopped:
                 self.finish_reason = "stop"
-        if self._closer:
-            self._raw += text
-            if self._closer in self._raw:
-                self.finish_reason = "stop"
+        events = tuple(self._parser.feed(text)) if text else ()
+        if self._one_call and self._parser.num_closed_calls:
+            self.finish_reason = "stop"
         if delta.finish_reason is not None and self.finish_reason == "abort":
             self.finish_reason = delta.finish_reason
-        return self._piece(tuple(self._parser.feed(text)) if text else (), delta)
+        return self._piece(events, delta)
 
     def _flush(self) -> Piece:
         """What the decoder, the scanner and the parser still held back."""

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 from openclaw_rl.errors import EngineError, EngineRefused, RequestError, StoreUnavailable
 from openclaw_rl.gateway.capture import Capture, Piece
 from openclaw_rl.gateway.identify import Identity
-from openclaw_rl.gateway.memory import TokenMemory, TurnTokens
-from openclaw_rl.gateway.prompt import Prompt, build_prompt, room
+from openclaw_rl.gateway.memory import TokenMemory, TurnTokens, context_digest
+from openclaw_rl.gateway.prompt import Prompt, build_prompt, room, seen_tools
 from openclaw_rl.gateway.sessions import Arrival, Ended, KnownTurn, Placement, Sessions
 from openclaw_rl.protocols import Engine, Renderer, Store
 from openclaw_rl.types import Completion, EngineState, FinishReason, Message, Request, Skip, Turn, TurnKind, events_of
@@ -62,6 +62,8 @@ class Gateway:
     sessions: Sessions
     memory: TokenMemory
     background: Background
+    model_id: str
+    """Names model and tokenizer: ids of another one mean nothing here."""
 
     async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
@@ -75,12 +77,16 @@ class Gateway:
                 key=identity.session_key,
                 kind=identity.kind,
                 messages=request.messages,
-                # Several choices are several turns; such a request is never taken for a retry of one of them.
-                digest=digest if request.num_choices == 1 else f"{digest}-{secrets.token_hex(4)}",
+                digest=digest,
+                context=context_digest(request.messages, seen_tools(request)),
                 opted_out=identity.opted_out,
                 is_retry=identity.is_retry,
+                may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
             )
         )
+        if identity.opted_out:
+            for turn in self.sessions.turns(placement.session.id):
+                self.store.mark_skip(turn.session, turn.index, Skip.OPTED_OUT)
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
         try:
             await exchange.prepare()
@@ -132,7 +138,8 @@ class Exchange:
         self._state = state
         self._dialect = dialect
         self._created_at = time.time()
-        self._tools = request.tools if request.tool_choice != "none" else ()
+        self._tools = seen_tools(request)
+        self._has_told = False
         self._prompt = Prompt([], "", 0, b"")
         self._choices: list[_Choice] = []
         self._replayed: Turn | None = None
@@ -168,9 +175,6 @@ class Exchange:
     async def prepare(self) -> None:
         """Renders the prompt, or finds the stored answer of a retry."""
         placement, gateway = self._placement, self._gateway
-        if placement.next_state is not None:
-            # At once, so that what a person said survives even if answering it fails; `_write` makes sure of it.
-            gateway.store.put_next_state(placement.next_state)
         if placement.replay:
             turn = placement.turn
             self._replayed = await gateway.store.get_turn(turn.session, turn.index)
@@ -183,13 +187,18 @@ class Exchange:
         for i in range(self._request.num_choices):
             turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)
             self._choices.append(_Choice(turn, self._capture(turn, i, max_tokens)))
+        if placement.next_state is not None:
+            # Before the answer, so that what a person said survives even if answering it fails.
+            gateway.store.put_next_state(placement.next_state)
+            self._has_told = True
 
     def give_up(self) -> None:
         """Nothing of this request is kept: frees its place for a retry."""
         if not self._placement.replay:
             for turn in self._turns:
                 self._gateway.sessions.failed(turn)
-        self._gateway.sessions.withdraw(self._placement)
+        if not self._has_told:
+            self._gateway.sessions.withdraw(self._placement)
 
     async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
         """Everything that is sampled, with the number of its choice. Closing this early cancels all of it."""
@@ -217,10 +226,10 @@ class Exchange:
         for turn in self._turns:
             turn.delivered = True
             self._gateway.store.mark_delivered(turn.session, turn.index)
-        if self._identity.session_done:
-            ended = self._gateway.sessions.end(self._placement.session.id)
-            if ended is not None:
-                await self._gateway.end_session(ended)
+        sessions, session_id = self._gateway.sessions, self._placement.session.id
+        ended = sessions.end(session_id) if self._identity.session_done else sessions.end_if_wished(session_id)
+        if ended is not None:
+            await self._gateway.end_session(ended)
 
     @property
     def _turns(self) -> list[KnownTurn]:
@@ -306,7 +315,7 @@ class Exchange:
             created_at=self._created_at,
             finished_at=time.time(),
             dialect=self._dialect,
-            model=self._request.model,
+            model=self._gateway.model_id,
             messages=self._request.messages,
             tools=self._tools,
             sampling=choice.capture.sampling,

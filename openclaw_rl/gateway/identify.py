@@ -19,6 +19,7 @@ from openclaw_rl.types import Message, Tool, TurnKind
 
 SESSION_HEADERS = ("x-session-affinity", "x-session-id", "session-id", "session_id", "x-claude-code-session-id")
 _TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", "", "none"})
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _RUNTIME_LINE = re.compile(r"^Runtime: .*?\bsession=(?P<name>\S+)(?: \| sessionId=(?P<id>\S+))?", re.MULTILINE)
 
@@ -69,8 +70,8 @@ def identify(
         client=_client(headers, messages, runtime),
         session_key=key,
         kind=_guessed_kind(key, runtime, messages, tools) if said is None else said,
-        session_done=_is_true(headers.get("x-session-done", body.get("session_done"))),
-        opted_out=_is_true(headers.get("x-no-train")),
+        session_done=_is_true("session_done", headers.get("x-session-done", body.get("session_done"))),
+        opted_out=_is_true("X-No-Train", headers.get("x-no-train")),
         is_retry="idempotency-key" in headers or headers.get("x-stainless-retry-count", "0") != "0",
     )
 
@@ -133,5 +134,8 @@ def _client(headers: Mapping[str, str], messages: Sequence[Message], runtime: re
     return "".join(c for c in agent if c.isprintable())[:80] or "unknown"
 
 
-def _is_true(value: object) -> bool:
-    return value is True or value == 1 or (isinstance(value, str) and value.strip().lower() in _TRUE)
+def _is_true(name: str, value: object) -> bool:
+    word = str(value).strip().lower() if isinstance(value, str | bool | int | None) else "?"
+    if word not in _TRUE and word not in _FALSE:
+        raise RequestError(f"{name} is true or false", param=name)
+    return word in _TRUE

@@ -39,8 +39,11 @@ class TurnTokens:
 class TokenMemory:
     """Least recently used first out."""
 
-    def __init__(self, load: Callable[[str, int], Awaitable[Turn | None]], *, max_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self, load: Callable[[str, int], Awaitable[Turn | None]], *, model_id: str, max_bytes: int = 64 << 20
+    ) -> None:
         self._load = load
+        self._model_id = model_id
         self._max_bytes = max_bytes
         self._num_bytes = 0
         self._turns: OrderedDict[str, TurnTokens] = OrderedDict()
@@ -53,14 +56,14 @@ class TokenMemory:
             self._drop(next(iter(self._turns)))
 
     async def get(self, session: str, index: int) -> TurnTokens | None:
-        """The tokens of a turn; None if it was never stored."""
+        """The tokens of a turn; None if it was never stored, or if another model's tokenizer made them."""
         name = turn_id(session, index)
         tokens = self._turns.get(name)
         if tokens is not None:
             self._turns.move_to_end(name)
             return tokens
         turn = await self._load(session, index)
-        if turn is None:
+        if turn is None or turn.model != self._model_id:
             return None
         tokens = TurnTokens.of(turn, context_digest(turn.messages, turn.tools))
         self.put(name, tokens)

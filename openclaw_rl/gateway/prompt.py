@@ -30,6 +30,11 @@ class Prompt:
     context: bytes
 
 
+def seen_tools(request: Request) -> tuple[Tool, ...]:
+    """The tools that the model is shown."""
+    return request.tools if request.tool_choice != "none" else ()
+
+
 async def build_prompt(
     request: Request, tools: Sequence[Tool], placement: Placement, renderer: Renderer, memory: TokenMemory
 ) -> Prompt:

@@ -14,7 +14,7 @@ from typing import Protocol, Self
 
 from aiohttp import web
 
-from openclaw_rl.errors import EngineUnavailable, OpenClawError, StoreError
+from openclaw_rl.errors import EngineUnavailable, OpenClawError, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway.capture import Piece
 from openclaw_rl.gateway.exchange import Exchange
@@ -85,6 +85,8 @@ def spoken(error: OpenClawError) -> tuple[str, str]:
     """What a client is told about a failure of ours, and its code. A store's own words name files: they are logged."""
     if isinstance(error, StoreError):
         log.error("store failed: %s", error)
+        if not isinstance(error, StoreUnavailable):
+            return "the turn could not be stored; the server's log has the reason", "store_failed"
         message = "the turn could not be put on disk, so nothing was acknowledged; free some space there and try again"
         return message, "store_unavailable"
     return str(error), "engine_unavailable" if isinstance(error, EngineUnavailable) else "engine_failed"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, TypeVar
@@ -37,7 +37,9 @@ K = TypeVar("K")
 class Arrival:
     """A request on its way to a place.
 
-    `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one.
+    `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one;
+    `may_repeat` is false where an earlier answer cannot stand in. `context` names the system prompts and tools: it
+    tells conversations apart that are otherwise equal.
     """
 
     user: str
@@ -46,8 +48,10 @@ class Arrival:
     kind: TurnKind
     messages: tuple[Message, ...]
     digest: str
+    context: bytes = b""
     opted_out: bool = False
     is_retry: bool = False
+    may_repeat: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,6 +64,7 @@ class KnownTurn:
     kind: TurnKind
     digest: str
     state: Literal["running", "finished", "aborted"]
+    context: bytes = b""
     fingerprint: Fingerprint | None = None
     delivered: bool = False
     has_next_state: bool = False
@@ -105,6 +110,7 @@ class _OpenSession:
     session: Session
     next_index: int = 0
     num_running: int = 0
+    is_ending: bool = False
     turns: dict[int, KnownTurn] = field(default_factory=dict)
 
 
@@ -165,8 +171,8 @@ class Sessions:
         named = self._named(arrival)
         # A session that the client names, known or not, never continues another one.
         scope = None if arrival.key is None else named.session.id if named else ""
-        answered = self._answered(followed, scope)
-        retried = self._retried(arrival, scope)
+        answered = self._answered(followed, scope, arrival.context)
+        retried = self._retried(arrival, scope) if arrival.may_repeat else None
         if retried is not None:
             return self._place_again(retried, arrival, followed, answered, now)
 
@@ -217,9 +223,12 @@ class Sessions:
             placement.parent.has_next_state = False
 
     def end(self, session_id: str) -> Ended | None:
-        """Takes a session out of the index, unless requests of it still run."""
+        """Takes a session out of the index. While requests of it run it stays, and `end_if_wished` finishes the job."""
         home = self._open.get(session_id)
-        if home is None or home.num_running:
+        if home is None:
+            return None
+        if home.num_running:
+            home.is_ending = True
             return None
         del self._open[session_id]
         del self._by_key[home.session.user, home.session.key or home.session.id]
@@ -231,10 +240,20 @@ class Sessions:
         )
         return Ended(home.session, self._clock(), dangling)
 
+    def end_if_wished(self, session_id: str) -> Ended | None:
+        """Ends a session that was to end when its last request had."""
+        home = self._open.get(session_id)
+        return self.end(session_id) if home is not None and home.is_ending else None
+
+    def turns(self, session_id: str) -> Collection[KnownTurn]:
+        """The known turns of an open session."""
+        return self._open[session_id].turns.values()
+
     def expired(self) -> Iterator[Ended]:
         """Ends every session whose time is over."""
         limit = self._clock() - self._timeout_s
-        for session in [s.session for s in self._open.values() if s.session.last_seen_at <= limit]:
+        idle = (s for s in self._open.values() if not s.num_running)
+        for session in [s.session for s in idle if s.session.last_seen_at <= limit]:
             ended = self.end(session.id)
             if ended is not None:
                 yield ended
@@ -248,20 +267,20 @@ class Sessions:
         session_id = None if arrival.key is None else self._by_key.get((arrival.user, arrival.key))
         return None if session_id is None else self._open[session_id]
 
-    def _answered(self, followed: Trace, scope: str | None) -> dict[int, KnownTurn]:
+    def _answered(self, followed: Trace, scope: str | None, context: bytes) -> dict[int, KnownTurn]:
         """The known turn behind each assistant message, all in one session: that of the newest match."""
         found: dict[int, KnownTurn] = {}
         for answer in reversed(followed.answers):
-            turn = self._match(answer, scope)
+            turn = self._match(answer, scope, context)
             if turn is not None:
                 found[answer.position] = turn
                 scope = turn.session
         return dict(sorted(found.items()))
 
-    def _match(self, answer: Answered, scope: str | None) -> KnownTurn | None:
+    def _match(self, answer: Answered, scope: str | None, context: bytes) -> KnownTurn | None:
         whole = _newest(self._by_whole, answer.fingerprint.whole, scope)
         if whole:
-            return min(whole, key=lambda t: t.has_next_state)
+            return min(whole, key=lambda t: (t.context != context, t.has_next_state))
         tail = _newest(self._by_tail, answer.fingerprint.tail, scope)
         # The last exchange alone ("go on", "Done.") may occur in many sessions: then it proves nothing.
         return tail[0] if len({t.session for t in tail}) == 1 else None
@@ -302,7 +321,7 @@ class Sessions:
 
     def _new_session(self, arrival: Arrival, now: float) -> _OpenSession:
         session = Session(
-            id=self._new_id() if arrival.key is None else session_id(arrival.user, arrival.key),
+            id=session_id(arrival.user, arrival.key or self._new_id()),
             user=arrival.user,
             client=arrival.client,
             key=arrival.key,
@@ -323,6 +342,7 @@ class Sessions:
             parent=parent.index if parent else None,
             kind=arrival.kind,
             digest=arrival.digest,
+            context=arrival.context,
             state="running",
         )
         self._add(home, turn)

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from openclaw_rl.protocols import AnswerParser, TextDecoder
-from openclaw_rl.render.parsing import CALL_CLOSE, AnswerForm, StreamParser
+from openclaw_rl.render.parsing import AnswerForm, StreamParser
 from openclaw_rl.render.vocabulary import Vocabulary
 from openclaw_rl.types import Json, Message, Tool
 
@@ -21,7 +21,6 @@ class Family:
 
     def __init__(self, vocabulary: Vocabulary, stop_token_ids: Sequence[int], form: AnswerForm) -> None:
         self.stop_token_ids = tuple(stop_token_ids)
-        self.tool_call_end: str | None = CALL_CLOSE
         self.form = form
         self._vocabulary = vocabulary
 

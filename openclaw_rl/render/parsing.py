@@ -51,6 +51,8 @@ class StreamParser:
         self._calls = CallEvents(self._events.append, new_id)
         self._drop_newlines = False
         self._held_newlines = ""
+        self.num_closed_calls = 0
+        """Tool calls that were written to their end."""
         self._steps = self._answer()
         next(self._steps)
 
@@ -125,6 +127,7 @@ class StreamParser:
         yield from source.skip(_BLANKS + "}")  # small models close one brace too many
         if (yield from source.literal(CALL_CLOSE)):
             source.release()
+            self.num_closed_calls += 1
         else:
             source.rollback()
         return True

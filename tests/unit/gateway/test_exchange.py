@@ -36,8 +36,9 @@ async def gateway(tmp_path: Path, model: Path, renderer: Renderer) -> AsyncItera
             renderer=renderer,
             store=store,
             sessions=Sessions(timeout_s=60, new_id=lambda: f"s{next(numbers)}"),
-            memory=TokenMemory(store.get_turn),
+            memory=TokenMemory(store.get_turn, model_id="tiny#1"),
             background=Background(),
+            model_id="tiny#1",
         )
 
 
@@ -85,7 +86,7 @@ async def test_the_ids_stay_exact_after_a_restart(gateway: Gateway) -> None:
     sessions = Sessions(timeout_s=60, new_id=lambda: "new")
     for outline in await gateway.store.load_open():  # type: ignore[attr-defined]
         sessions.restore(outline)
-    restarted = replace(gateway, sessions=sessions, memory=TokenMemory(gateway.store.get_turn))
+    restarted = replace(gateway, sessions=sessions, memory=TokenMemory(gateway.store.get_turn, model_id="tiny#1"))
     second = await answer(restarted, says("hi"), first.message, says("and on"))
     assert second.session == first.session
     assert extends(second, first)
@@ -172,3 +173,47 @@ async def test_a_prompt_beyond_the_window_is_refused_and_holds_no_place(
         await begin(small, says("word " * 100))
     assert refusal.value.code == "context_length_exceeded"
     assert small.sessions.end("s1") is not None
+
+
+async def test_the_ids_of_another_model_are_not_spliced_in(gateway: Gateway) -> None:
+    first = await answer(gateway, says("hi"))
+    other = replace(gateway, memory=TokenMemory(gateway.store.get_turn, model_id="other#2"), model_id="other#2")
+    second = await answer(other, says("hi"), first.message, says("and on"))
+    assert (second.session, second.parent, second.model) == (first.session, 0, "other#2")
+    rendered = gateway.renderer.render((says("hi"), first.message, says("and on")), (), {})
+    assert list(second.prompt_ids) == rendered
+
+
+async def test_a_refused_request_tells_no_next_state(gateway: Gateway, model: Path) -> None:
+    first = await answer(gateway, says("hi"))
+    small = replace(gateway, engine=ScriptedEngine(model, ScriptedOptions(context_window=200)))
+    with pytest.raises(RequestError):
+        await begin(small, says("hi"), first.message, says("word " * 300))
+    await answer(gateway, says("hi"), first.message, says("short"))
+    outline = await gateway.store.find_session("local", first.session)
+    assert outline is not None
+    assert outline.turns[0].has_next_state
+    assert gateway.sessions.turns(first.session)
+
+
+async def test_a_call_whose_arguments_spell_the_closing_tag_is_not_cut(gateway: Gateway, model: Path) -> None:
+    call = '<tool_call>\n{"name": "run", "arguments": {"x": "</tool_call> inside"}}\n</tool_call>'
+    engine = ScriptedEngine(model, ScriptedOptions(replies=(Reply(match="", reply=call + call),)))
+    turn = await answer(
+        replace(gateway, engine=engine), says("go"), tools=(Tool(name="run"),), parallel_tool_calls=False
+    )
+    assert [c.arguments for c in turn.message.tool_calls] == ['{"x": "</tool_call> inside"}']
+
+
+async def test_who_opts_out_late_opts_out_of_what_was_said_before(gateway: Gateway) -> None:
+    first = await answer(gateway, says("hi"))
+    asked = Request(messages=(says("hi"), first.message, says("private")), sampling=Sampling(max_tokens=9))
+    identity = Identity(client="test", session_key=None, kind="main", opted_out=True)
+    exchange = await gateway.begin(asked, identity, user="local", digest="d", dialect="chat")
+    async for _ in exchange.pieces():
+        pass
+    await exchange.commit()
+    for index in (0, 1):
+        turn = await gateway.store.get_turn(first.session, index)
+        assert turn is not None
+        assert turn.skip is Skip.OPTED_OUT

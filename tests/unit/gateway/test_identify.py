@@ -127,3 +127,9 @@ def test_a_client_may_say_that_it_retries() -> None:
     assert not seen("hi", headers={"X-Stainless-Retry-Count": "0"}).is_retry
     assert seen("hi", headers={"X-Stainless-Retry-Count": "1"}).is_retry
     assert seen("hi", headers={"Idempotency-Key": "k"}).is_retry
+
+
+@pytest.mark.parametrize("headers", [{"X-No-Train": "maybe"}, {"X-Session-Done": "later"}])
+def test_a_wish_that_is_not_understood_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(RequestError, match="true or false"):
+        seen("hi", headers=headers)

@@ -34,6 +34,8 @@ class Talk:
         kind: TurnKind = "main",
         digest: str | None = None,
         is_retry: bool = False,
+        context: bytes = b"",
+        may_repeat: bool = True,
     ) -> Placement:
         return self.sessions.place(
             Arrival(
@@ -44,6 +46,8 @@ class Talk:
                 messages=messages,
                 digest=digest or repr(messages),
                 is_retry=is_retry,
+                context=context,
+                may_repeat=may_repeat,
             )
         )
 
@@ -372,3 +376,39 @@ def test_a_session_comes_back_from_the_store_as_it_was() -> None:
     third = after.ask(user("a"), bot("A"), user("b"), bot("B"), user("c"))
     assert (third.turn.index, third.turn.parent) == (2, 1)
     assert third.next_state is not None
+
+
+def test_conversations_that_differ_in_their_system_prompt_alone_are_told_apart() -> None:
+    talk = Talk()
+    poet = talk.exchange(system("poet"), user("hi"), context=b"poet")
+    coder = talk.exchange(system("coder"), user("hi"), context=b"coder")
+    reaction = talk.ask(system("poet"), user("hi"), bot("ok"), user("a poem"), context=b"poet")
+    assert reaction.session.id == poet.session.id != coder.session.id
+
+
+def test_an_inferred_session_of_another_user_cannot_be_named() -> None:
+    talk = Talk()
+    theirs = talk.exchange(user("a"), user="eve")
+    mine = talk.ask(user("b"), key=theirs.session.id)
+    assert mine.session.id != theirs.session.id
+    assert talk.sessions.knows("eve", theirs.session.id)
+
+
+def test_a_session_that_is_to_end_does_so_when_its_last_request_has() -> None:
+    talk = Talk()
+    slow, quick = talk.ask(user("slow"), key="k"), talk.ask(user("quick"), key="k")
+    talk.answer(quick, bot("ok"))
+    assert talk.sessions.end("k") is None
+    assert talk.sessions.end_if_wished("k") is None
+    talk.answer(slow, bot("ok"))
+    ended = talk.sessions.end_if_wished("k")
+    assert ended is not None
+    assert {t.index for t in ended.dangling} == {0, 1}
+
+
+def test_a_request_for_several_choices_is_never_a_retry_but_stays_in_its_session() -> None:
+    talk = Talk()
+    first = talk.ask(user("hi"), may_repeat=False)
+    talk.sessions.failed(first.turn)
+    again = talk.ask(user("hi"), may_repeat=False)
+    assert (again.session.id, again.turn.index) == (first.session.id, 1)

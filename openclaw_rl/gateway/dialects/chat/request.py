@@ -291,7 +291,8 @@ def _refuse_unsupported(wire: _Body) -> None:
 
 def _first_error(error: ValidationError) -> RequestError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    param = ".".join(str(part) for part in first["loc"])
+    # pydantic adds the names of the alternatives it tried
+    param = ".".join(str(p) for p in first["loc"] if isinstance(p, int) or (p.isidentifier() and p[0] != "_"))
     return RequestError(f"{param}: {first['msg']}", param=param)
 
 
