@@ -61,7 +61,9 @@ class Vocabulary:
         self._is_byte_level = (raw["decoder"] or {}).get("type") == "ByteLevel"
         self.is_separable = _is_separable(raw, control)
         """Whether the text on one side of a control token never changes the ids on its other side."""
-        self._words = WordEncoder(self._encode_batch, (token["content"] for token in added))
+        plain = [content for content in self._contents.values() if content not in self.control]
+        self._words = WordEncoder(self._encode_batch, plain)
+        self.encodes_by_words = self.is_separable and self._words.can_cut
 
     @classmethod
     def from_folder(cls, folder: Path) -> Vocabulary:
@@ -120,7 +122,7 @@ class Vocabulary:
             return ()
         ids = self._cache.get(text)
         if ids is None:
-            ids = tuple(self._words.encode(text) if self.is_separable else self._encode_batch([text])[0])
+            ids = tuple(self._words.encode(text) if self.encodes_by_words else self._encode_batch([text])[0])
             self._cache.put(text, ids, 4 * len(text) + _TUPLE_BYTES * len(ids))
         return ids
 

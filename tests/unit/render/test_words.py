@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from openclaw_rl.render.vocabulary import Vocabulary
 from openclaw_rl.render.words import WordEncoder
 
 
@@ -48,6 +49,11 @@ def test_any_text_has_the_ids_of_the_tokenizer(tokenizer: Tokenizer) -> None:
         assert encoder.encode(text) == tokenizer.encode(text, add_special_tokens=False).ids
 
     same()
+
+
+def test_the_embedded_model_is_cut(model: Path) -> None:
+    vocabulary = Vocabulary.from_folder(model)
+    assert vocabulary.encodes_by_words
 
 
 def test_words_are_learnt_once(tokenizer: Tokenizer) -> None:
