@@ -283,8 +283,8 @@ def _tune_interpreter() -> None:
     """Two of Python's defaults do not suit a server that answers beside a thread that writes.
 
     The collector took 17 % of the time under load: what lives now lives until the end, and requests make little cyclic
-    garbage. And whoever wants the interpreter waits 5 ms for it, at every step of a commit: with 0.5 ms the added
-    latency at 200 requests/s fell from 9 to 5 ms at the median and from 43 to 20 ms at p99.
+    garbage. And whoever wants the interpreter may wait 5 ms for it, at every step of a commit; 0.5 ms was the better
+    one in two of three paired runs at 200 requests/s, and the disk's noise hid the third.
     """
     sys.setswitchinterval(0.0005)
     gc.collect()

@@ -1,8 +1,8 @@
 """A worker's socket -> the `Engine` protocol, for the control process.
 
-Speaks to our own `server.py` only, over connections that it keeps, with HTTP written by hand like the other side: a
-general client cost the gateway as much time for each request as the rest of serving it. Knows the wire format and
-nothing of processes: whether and when a dead worker comes back is the supervisor's.
+Speaks to our own `server.py` only, over connections that it keeps, with HTTP written by hand like the other side:
+aiohttp's client took about 15 % of the gateway's time under load. Knows the wire format and nothing of processes:
+whether and when a dead worker comes back is the supervisor's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from openclaw_rl.gateway.identify import Identity
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Message, Request, Sampling, Skip, Tool, Turn, TurnKind
 
 SCRIPT = (
@@ -177,23 +177,30 @@ async def test_a_prompt_beyond_the_window_is_refused_and_holds_no_place(
 
 async def test_the_ids_of_another_model_are_not_spliced_in(gateway: Gateway) -> None:
     first = await answer(gateway, says("hi"))
-    other = replace(gateway, memory=TokenMemory(gateway.store.get_turn, model_id="other#2"), model_id="other#2")
-    second = await answer(other, says("hi"), first.message, says("and on"))
-    assert (second.session, second.parent, second.model) == (first.session, 0, "other#2")
-    rendered = gateway.renderer.render((says("hi"), first.message, says("and on")), (), {})
-    assert list(second.prompt_ids) == rendered
+    own = TokenMemory(gateway.store.get_turn, model_id="tiny#1")
+    foreign = TokenMemory(gateway.store.get_turn, model_id="other#2")
+    assert await own.get(first.session, 0) is not None
+    assert await foreign.get(first.session, 0) is None
+    second = await answer(replace(gateway, memory=foreign, model_id="other#2"), says("hi"), first.message, says("on"))
+    assert (second.parent, second.model) == (0, "other#2")
 
 
-async def test_a_refused_request_tells_no_next_state(gateway: Gateway, model: Path) -> None:
+async def test_a_refused_request_tells_no_next_state(gateway: Gateway, model: Path, tmp_path: Path) -> None:
     first = await answer(gateway, says("hi"))
     small = replace(gateway, engine=ScriptedEngine(model, ScriptedOptions(context_window=200)))
     with pytest.raises(RequestError):
         await begin(small, says("hi"), first.message, says("word " * 300))
     await answer(gateway, says("hi"), first.message, says("short"))
-    outline = await gateway.store.find_session("local", first.session)
-    assert outline is not None
-    assert outline.turns[0].has_next_state
-    assert gateway.sessions.turns(first.session)
+    state = StoreReader.open(tmp_path / "data").next_state(first.session, 0)
+    assert state is not None
+    assert state.messages == (says("short"),)
+
+
+async def test_what_was_told_before_the_engine_refused_stays_told(gateway: Gateway) -> None:
+    first = await answer(gateway, says("hi"))
+    exchange = await begin(gateway, says("hi"), first.message, says("no"))
+    exchange.give_up()
+    assert [t.has_next_state for t in gateway.sessions.turns(first.session) if t.index == 0] == [True]
 
 
 async def test_a_call_whose_arguments_spell_the_closing_tag_is_not_cut(gateway: Gateway, model: Path) -> None:
