@@ -21,6 +21,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from statistics import median
 
+import psutil
 import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
@@ -63,6 +64,7 @@ FIGURES = {
     "paced_p99_ms_64": ("  p99 through the gateway, ms", ""),
     "direct_p50_ms_64": ("  p50 straight to the engine, ms", ""),
     "direct_p99_ms_64": ("  p99 straight to the engine, ms", ""),
+    "stolen_percent_64": ("  CPU time that the host took away meanwhile, % of what was wanted", ""),
     "added_p50_ms_1": ("one connection: added p50, one fsync included, ms", "<= 4.3 + one fsync"),
     "rps_16_200k": ("16 agents that resend 200 KiB and a new message, requests/s", ">= 60"),
     "p99_ms_16_200k": ("  p99 from request to last byte, ms", "<= 250"),
@@ -165,8 +167,9 @@ async def measure_added(run: Run, system: System, chat: Chat, direct: Direct, *,
     through = await connect(system.address, num)
     straight = await connect(system.engine_socket, num)
     ready = cycle([direct.request(prompts.opening()) for _ in range(NUM_CONNECTIONS)])
-    seconds, found = run.seconds(7.0), dict[str, list[float]]()
-    for _ in range(3):
+    seconds, found = run.seconds(5.0), dict[str, list[float]]()
+    before = psutil.cpu_times()
+    for _ in range(5):
         plain = await open_loop(straight, lambda _: next(ready), per_s=per_s, seconds=seconds)
         durable = run.kept(
             await open_loop(through, lambda _: chat.request(prompts.opening()), per_s=per_s, seconds=seconds)
@@ -176,6 +179,9 @@ async def measure_added(run: Run, system: System, chat: Chat, direct: Direct, *,
             found.setdefault(f"added_p{percent}_ms_{num}", []).append(with_gateway - without)
             found.setdefault(f"paced_p{percent}_ms_{num}", []).append(with_gateway)
             found.setdefault(f"direct_p{percent}_ms_{num}", []).append(without)
+    after = psutil.cpu_times()
+    stolen, idle = getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0), after.idle - before.idle
+    found[f"stolen_percent_{num}"] = [100 * stolen / (sum(after) - sum(before) - idle)]
     run.note(**{name: median(values) for name, values in found.items() if name in FIGURES})
     _close([*through, *straight])
 

@@ -119,7 +119,7 @@ class StoreConfig(Section):
     commit_window_ms: NonNegativeFloat = setting(
         0.0, "How long a commit waits for company; 0 = only for the commit before it."
     )
-    checkpoint_bytes: PositiveInt = setting(8 * MiB, "Size of the write-ahead log that triggers a checkpoint.")
+    checkpoint_bytes: PositiveInt = setting(MiB, "Written this much, the log is copied into the tables.")
 
 
 class Config(Section):

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import ColumnElement, Connection, Table
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store import schema
 from openclaw_rl.store.encode import Op, Write
-from openclaw_rl.store.sqlite import InsertRows, UpdateRows
+from openclaw_rl.store.sqlite import InsertRows, UpdateRows, fetch_value
 from openclaw_rl.types import turn_id
 
 Outcome = bool | StoreError
@@ -36,6 +36,7 @@ def _insert_once(table: Table) -> InsertRows:
 
 _TURN_KEYS = ("session", "index")
 _BODIES = _insert_once(schema.message)
+_STANDING_DIGEST = 'SELECT digest FROM turn WHERE session = ? AND "index" = ?'
 _TAKE_BACK = UpdateRows("turn", "complete", keys=(*_TURN_KEYS, "digest"), only_where="complete")
 _STATEMENTS: Mapping[Op, InsertRows | UpdateRows] = {
     Op.KEY: InsertRows(insert(schema.api_key)),
@@ -96,9 +97,9 @@ def _standing(connection: Connection, write: Write) -> Outcome:
     An aborted attempt that comes after the complete one is no loss and no error, nor is the same turn again; another
     complete answer under the same name would be a loss: it was promised to somebody.
     """
-    turn, row = schema.turn.c, write.row
-    place = select(turn.digest).where(turn.session == row["session"], turn.index == row["index"])
-    if write.trunk is None or connection.scalar(place) == row["digest"]:
+    row = write.row
+    place = (row["session"], row["index"])
+    if write.trunk is None or fetch_value(connection, _STANDING_DIGEST, place) == row["digest"]:
         return False
     name = turn_id(str(row["session"]), int(str(row["index"])))
     return StoreError(f"turn {name} is already stored and complete; another answer is another turn")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
-_RECORD_FAULTS = (TurnStands, IntegrityError, DataError, UnicodeError, OverflowError)
+_RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
 
 
@@ -48,7 +48,7 @@ class Database:
         self._path = path
         self._wal = wal_path(path)
         self._checkpoint_bytes = checkpoint_bytes
-        self._checkpoint_at = checkpoint_bytes
+        self._bytes_since_checkpoint = 0
         self._connection: Connection | None = None
         self._doubtful: list[Write] = []
         make_private(path.parent)
@@ -71,6 +71,7 @@ class Database:
             except _RECORD_FAULTS:
                 outcomes = self._transaction(connection, writes, _apply_each)
         self.commits += 1
+        self._bytes_since_checkpoint += sum(write.size for write in writes)
         crash_point("store.after_commit")
         return outcomes
 
@@ -81,26 +82,23 @@ class Database:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the log has grown long. One look at its size: cheap enough for the event loop."""
-        return self._wal_bytes() >= self._checkpoint_at
+        """Whether much was written since the last one."""
+        return self._bytes_since_checkpoint >= self._checkpoint_bytes
 
     def checkpoint(self) -> None:
-        """Empty the log. What it holds is on disk already, so a failure here breaks no promise."""
-        size = self._wal_bytes()
+        """Copy the log into the database. What it holds is on disk already, so a failure here breaks no promise."""
+        self._bytes_since_checkpoint = 0
         try:
             with self._fail_stop() as connection:
-                done = sqlite.checkpoint(connection, wait=False)
+                sqlite.copy_log(connection)
         except StoreError as error:
             logger.error("checkpoint failed: %s", error)
-            return
-        # A reader may hold the log: then it grows by as much again before the next try.
-        self._checkpoint_at = self._checkpoint_bytes if done else size + self._checkpoint_bytes
 
     def close(self) -> None:
         """Empty the log, close, and let the next writer in. Failing to empty it only makes the next start longer."""
         if self._connection is not None:
             try:
-                sqlite.checkpoint(self._connection, wait=False)
+                sqlite.empty_log(self._connection, wait=False)
             except _DISK_FAULTS as error:
                 logger.error("last checkpoint failed, the next start recovers: %s", _reason(error))
             self._discard()
@@ -120,10 +118,10 @@ class Database:
     def _connect(self) -> Connection:
         connection = sqlite.connect_writer(self._path)
         try:
-            if not sqlite.checkpoint(connection, wait=True):
+            if not sqlite.empty_log(connection, wait=True):
                 raise StoreUnavailable(f"another program keeps {self._path} open for reading: end it and try again")
             if self._doubtful:
-                with connection.begin():
+                with sqlite.transaction(connection):
                     take_back(connection, self._doubtful)
                 self._doubtful = []
         except BaseException:
@@ -152,7 +150,7 @@ class Database:
         writes: Sequence[Write],
         work: Callable[[Connection, Sequence[Write]], list[Outcome]],
     ) -> list[Outcome]:
-        with connection.begin():
+        with sqlite.transaction(connection):
             outcomes = work(connection, writes)
             self._doubtful = [write for write, done in zip(writes, outcomes, strict=True) if done is True]
             crash_point("store.before_commit")
@@ -177,7 +175,7 @@ def _apply_each(connection: Connection, writes: Sequence[Write]) -> list[Outcome
 
 def _apply_alone(connection: Connection, write: Write) -> Outcome:
     try:
-        with connection.begin_nested():
+        with sqlite.savepoint(connection):
             (outcome,) = apply(connection, [write])
     except _RECORD_FAULTS as error:
         return StoreError(

@@ -65,7 +65,6 @@ session = Table(
     Column("closed_at", Double),
     Column("opted_out", Boolean, nullable=False),
     Index("session_user_key", "user", "key", unique=True),
-    Index("session_last_seen_at", "last_seen_at"),
 )
 
 message = Table(
@@ -110,8 +109,6 @@ turn = Table(
     Column("logprobs", LargeBinary, nullable=False),
     Column("top_logprobs", LargeBinary),
     Column("prompt_ids", LargeBinary, nullable=False),
-    Index("turn_request_digest", "request_digest"),
-    Index("turn_chain", "chain"),
 )
 
 next_state = Table(

@@ -7,6 +7,7 @@ read-only and never checkpoint, and `directory.WriterLock` keeps a second writer
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ OLDEST_SQLITE = (3, 32, 0)
 BUSY_TIMEOUT_MS = 5000
 """How long to wait for a reader or for another process's recovery. The writers' lock keeps real contention out."""
 
+KEPT_LOG_BYTES = 32 * 2**20
+"""What a log that grew long behind a slow reader is cut back to."""
+
 MAX_ROWS = 64
 """Rows in one statement. Powers of two up to this make few distinct statements, and all stay prepared."""
 
@@ -51,6 +55,7 @@ def connect_writer(database: Path) -> Connection:
                 raise StoreError(f"{database} cannot keep a write-ahead log here: put it on a local disk (--data-dir)")
             raw.execute("PRAGMA synchronous = FULL")
             raw.execute("PRAGMA wal_autocheckpoint = 0")
+            raw.execute(f"PRAGMA journal_size_limit = {KEPT_LOG_BYTES}")
         except BaseException:
             raw.close()
             raise
@@ -73,19 +78,66 @@ def connect_reader(database: Path, *, immutable: bool) -> Connection:
     return _engine(connect, begin="BEGIN").connect()
 
 
-def checkpoint(connection: Connection, *, wait: bool) -> bool:
-    """Move the log into the database and empty it; False if a reader still needs the log, and `wait` is over or off.
+def copy_log(connection: Connection) -> None:
+    """Copy the log into the database, as far as no reader is in the way; keeps nobody out.
+
+    A log that was copied whole is written over from its start by the next commit. It is not made shorter: freeing
+    its blocks and claiming them again took a third of the time of a checkpoint, which every commit waits for.
+    """
+    _raw(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    crash_point("store.in_checkpoint")
+
+
+def empty_log(connection: Connection, *, wait: bool) -> bool:
+    """Copy the whole log into the database and leave none; False if a reader needs it, and `wait` is over or off.
 
     Raises what SQLite raises when the disk fails: then nothing may be acknowledged on this connection any more.
     """
     raw = _raw(connection)
     raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS if wait else 0}")
     # In two steps: the first copies and syncs without keeping anybody out, so the second has nothing left to copy.
-    raw.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    crash_point("store.in_checkpoint")
+    copy_log(connection)
     (blocked, _, _) = raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
     return not blocked
+
+
+@contextlib.contextmanager
+def transaction(connection: Connection) -> Iterator[None]:
+    """All that is done inside, or nothing.
+
+    Beneath SQLAlchemy, like the statements below: its share was most of what a commit of one turn took of the
+    interpreter, and the event loop waits for that.
+    """
+    with _undone_on_error(connection, "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK"):
+        yield
+
+
+@contextlib.contextmanager
+def savepoint(connection: Connection) -> Iterator[None]:
+    """A part of a transaction that is taken back alone if it fails."""
+    with _undone_on_error(connection, "SAVEPOINT part", "RELEASE part", "ROLLBACK TO part; RELEASE part"):
+        yield
+
+
+@contextlib.contextmanager
+def _undone_on_error(connection: Connection, begin: str, end: str, undo: str) -> Iterator[None]:
+    raw = _raw(connection)
+    raw.execute(begin)
+    try:
+        yield
+    except BaseException:
+        if raw.in_transaction:  # a full disk ends it by itself
+            for statement in undo.split("; "):
+                raw.execute(statement)
+        raise
+    raw.execute(end)
+
+
+def fetch_value(connection: Connection, query: str, values: Sequence[SqlValue]) -> SqlValue:
+    """The first column of the first row inside a `transaction`; None if there is none."""
+    row = _raw(connection).execute(query, values).fetchone()
+    return row[0] if row else None
 
 
 def check(connection: Connection) -> str:
@@ -112,11 +164,11 @@ class InsertRows:
 
     def run(self, connection: Connection, rows: Sequence[Row]) -> int:
         """Insert the rows in order; returns how many were inserted or updated."""
-        changed = 0
+        raw, changed = _raw(connection), 0
         for part in _parts(rows):
             groups = ", ".join([self._group] * len(part))
             values = tuple(value for row in part for value in self._values(row))
-            changed += connection.exec_driver_sql(f"{self._before}VALUES {groups}{self._after}", values).rowcount
+            changed += raw.execute(f"{self._before}VALUES {groups}{self._after}", values).rowcount
         return changed
 
 
@@ -131,6 +183,7 @@ class UpdateRows:
 
     def run(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Update the rows that are there and that `only_where` admits."""
+        raw = _raw(connection)
         by_value: defaultdict[SqlValue, list[Row]] = defaultdict(list)
         for row in rows:
             by_value[row[self._column]].append(row)
@@ -138,7 +191,7 @@ class UpdateRows:
             for part in _parts(same):
                 keys = (row[key] for row in part for key in self._keys)
                 groups = " OR ".join([self._group] * len(part))
-                connection.exec_driver_sql(f"{self._before}({groups})", (value, *keys))
+                raw.execute(f"{self._before}({groups})", (value, *keys))
 
 
 def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

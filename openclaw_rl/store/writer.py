@@ -77,7 +77,7 @@ class SqliteStore:
         url: str | None = None,
         *,
         commit_window_s: float = 0.0,
-        checkpoint_bytes: int = 8 * 2**20,
+        checkpoint_bytes: int = 2**20,
         max_queued_bytes: int = 256 * 2**20,
     ) -> Self:
         """Lock the directory, recover what a killed process left, and bring the tables up to date.

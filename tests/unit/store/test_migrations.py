@@ -91,7 +91,8 @@ async def test_a_newer_store_is_refused_and_not_touched(tmp_path: Path) -> None:
     migrate(connection, NEXT)
     connection.close()
     before = (tmp_path / "store.sqlite3").read_bytes()
-    with pytest.raises(StoreError, match=r"version 2, this release knows 1: upgrade openclaw-rl"):
+    newer = rf"version {SCHEMA_VERSION + 1}, this release knows {SCHEMA_VERSION}: upgrade openclaw-rl"
+    with pytest.raises(StoreError, match=newer):
         await SqliteStore.open(tmp_path)
     assert (tmp_path / "store.sqlite3").read_bytes() == before
 
