@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -23,8 +22,9 @@ from typing import Any
 from rich.console import Console
 
 from openclaw_rl.errors import ModelError
+from openclaw_rl.model.durable import sync, sync_folder
 
-_LAYOUT = 1
+_LAYOUT = 3
 """Of the folders made here. Raise it when the conversion changes, and every cache is made anew."""
 
 _RECORD = "checksums.json"
@@ -67,7 +67,7 @@ def ensure_embedded(model: EmbeddedModel, cache_dir: Path, console: Console, *, 
     except OSError as error:
         raise ModelError(
             f"cannot make the model {model.name} in {cache_dir}: {error}. "
-            "Free 800 MB there, or point model.cache_dir to a folder that can be written."
+            "Free 900 MB there, or point model.cache_dir to a folder that can be written."
         ) from error
     return folder
 
@@ -113,7 +113,7 @@ def _make(model: EmbeddedModel, folder: Path, work: Path, console: Console) -> N
         if folder.exists():
             folder.rename(work / "damaged")
         made.rename(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -172,16 +172,7 @@ def _seal(model: EmbeddedModel, folder: Path) -> None:
         files[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path)}
     record = {"layout": _LAYOUT, "source": model.requirement, "source_sha256": model.sha256, "files": files}
     (folder / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    for path in (*folder.iterdir(), folder):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(folder)
 
 
 def _sha256(path: Path) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from openclaw_rl.errors import ModelError
+from openclaw_rl.model.architecture import MODULES
 from openclaw_rl.model.conversion import ALIGNMENT, build_tokenizer, convert, write_safetensors
 from tests.unit.model.tiny import MERGES, SPECIAL, TOKENS, write_gguf
 
@@ -73,14 +75,26 @@ def test_every_tensor_starts_on_a_cache_line(folder: Path) -> None:
     assert all(start % ALIGNMENT == 0 for start in starts)
 
 
+def test_the_parts_of_a_fused_projection_lie_side_by_side(folder: Path) -> None:
+    """In the order of its output: mapped, they are one matrix."""
+    data = (folder / "model.safetensors").read_bytes()
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    for layer in range(2):
+        for parts in MODULES.values():
+            places = [header[f"model.layers.{layer}.{part}.weight"]["data_offsets"] for part in parts]
+            assert all(before[1] == after[0] for before, after in pairwise(places)), parts
+
+
 def test_writing_reports_every_byte(tmp_path: Path) -> None:
-    shapes = {"a": (2, 3), "b": (5,)}
-    arrays = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(5, dtype=np.float32)]
+    layout = {"a": ("<f4", (2, 3)), "b": ("<f2", (5,)), "c": ("<i4", (1, 1))}
+    arrays = [np.arange(6, dtype="<f4").reshape(2, 3), np.ones(5, dtype="<f2"), np.full((1, 1), -7, dtype="<i4")]
     seen: list[tuple[int, int]] = []
-    write_safetensors(tmp_path / "x.safetensors", shapes, iter(arrays), lambda done, total: seen.append((done, total)))
-    assert seen == [(24, 44), (44, 44)]
+    write_safetensors(tmp_path / "x.safetensors", layout, iter(arrays), lambda done, total: seen.append((done, total)))
+    assert seen == [(24, 38), (34, 38), (38, 38)]
     loaded = load_file(tmp_path / "x.safetensors")
-    assert all(np.array_equal(loaded[name], array) for name, array in zip(shapes, arrays, strict=True))
+    for name, array in zip(layout, arrays, strict=True):
+        assert np.array_equal(loaded[name], array)
+        assert loaded[name].dtype == array.dtype
 
 
 @pytest.mark.parametrize(

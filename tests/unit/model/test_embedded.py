@@ -44,6 +44,7 @@ def test_a_whole_folder_is_made_once(tiny: EmbeddedModel, tmp_path: Path, screen
         "tiny/config.json",
         "tiny/generation_config.json",
         "tiny/model.safetensors",
+        "tiny/quantised.safetensors",
         "tiny/tokenizer.json",
         "tiny/tokenizer_config.json",
     ]

@@ -141,8 +141,11 @@ def test_the_embedded_model_is_the_one_that_was_checked_by_hand() -> None:
     files = resolve_model(load_config().config.model)
     assert (files.architecture, files.context_window, files.vocab_size) == ("LlamaForCausalLM", 8192, 49152)
     assert files.stop_ids == (2,)
-    record = json.loads((files.path / "checksums.json").read_text())["files"]["model.safetensors"]
-    assert record["sha256"] == "c4cecd5ebaaf3a90f3a4ef6727a24799c33bbbaa8e9fe58a80c644688336050c"
+    record = json.loads((files.path / "checksums.json").read_text())["files"]
+    assert {name: record[name]["sha256"] for name in record if name.endswith(".safetensors")} == {
+        "model.safetensors": "601c2be14b8806b802a375dee6291ce87c149c97778e71c4e07b817f1cdf9bdf",
+        "quantised.safetensors": "59275f3fecd8756428c47ddcd335178f9162de92dd9752be693bcf364c433bb8",
+    }
     tokenizer = Tokenizer.from_file(str(files.tokenizer_path / "tokenizer.json"))
     text = "<|im_start|>user\nIn  2024, naïve 日本 🎉?<|im_end|>\n"
     ids = [

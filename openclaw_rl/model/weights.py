@@ -1,0 +1,202 @@
+"""A folder of safetensors becomes the `Weights` of a network, without a copy where the device allows.
+
+On a CPU, in the precision of the file, every tensor is a view of the mapped file: nothing is read before it is used,
+and processes share the pages. The parts of a fused projection become one view where they lie side by side in the file,
+in order, as the embedded model's conversion writes them; else they stay apart. On another device or in another
+precision the parts are copied into one fused tensor each, one after the other: the peak is the model and one tensor.
+
+Opens safetensors and nothing else. Knows neither the network's maths nor quantised blocks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from openclaw_rl.errors import ModelError
+from openclaw_rl.model.architecture import MODULES, Architecture, Module
+from openclaw_rl.model.network import DenseLinear, LayerWeights, Linear, SplitLinear, Weights
+
+_DTYPES: Mapping[str, torch.dtype] = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+
+_IGNORED = (".rotary_emb.inv_freq",)
+"""Old Llama checkpoints carry these buffers; they follow from the config."""
+
+
+def load_weights(folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> Weights:
+    """The weights of the model in `folder`; a ModelError names the tensor that is missing or wrong."""
+    tensors = _Tensors(folder, _shapes(arch), device=torch.device(device), dtype=dtype)
+    embedding = tensors.take("model.embed_tokens.weight")
+    head = embedding if arch.tied_head else tensors.take("lm_head.weight")
+    return Weights(
+        embedding=embedding,
+        layers=tuple(_layer(tensors, f"model.layers.{index}.", arch) for index in range(arch.num_layers)),
+        final_norm=tensors.take("model.norm.weight"),
+        head=DenseLinear(head),
+    )
+
+
+def _layer(tensors: _Tensors, prefix: str, arch: Architecture) -> LayerWeights:
+    def fuse(module: Module) -> Linear:
+        return tensors.fuse([f"{prefix}{name}.weight" for name in MODULES[module]])
+
+    return LayerWeights(
+        input_norm=tensors.take(f"{prefix}input_layernorm.weight"),
+        qkv=fuse("qkv"),
+        q_norm=tensors.take(f"{prefix}self_attn.q_norm.weight") if arch.qk_norm else None,
+        k_norm=tensors.take(f"{prefix}self_attn.k_norm.weight") if arch.qk_norm else None,
+        o=fuse("o"),
+        post_norm=tensors.take(f"{prefix}post_attention_layernorm.weight"),
+        gate_up=fuse("gate_up"),
+        down=fuse("down"),
+    )
+
+
+def _shapes(arch: Architecture) -> dict[str, tuple[int, ...]]:
+    """Every tensor that the checkpoint must have."""
+    table = (arch.vocab_size, arch.hidden_size)
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": table, "model.norm.weight": (arch.hidden_size,)}
+    if not arch.tied_head:
+        shapes["lm_head.weight"] = table
+    for index in range(arch.num_layers):
+        prefix = f"model.layers.{index}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            shapes[f"{prefix}{norm}.weight"] = (arch.hidden_size,)
+        if arch.qk_norm:
+            for norm in ("q_norm", "k_norm"):
+                shapes[f"{prefix}self_attn.{norm}.weight"] = (arch.head_dim,)
+        for module in MODULES:
+            for part in arch.projections(module):
+                shapes[f"{prefix}{part.name}.weight"] = (part.out_features, part.in_features)
+    return shapes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where a tensor lies: bytes [start, end) of a mapped file."""
+
+    file: Path
+    mapped: Tensor
+    start: int
+    end: int
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    def view(self) -> Tensor:
+        data = self.mapped[self.start : self.end]
+        if data.data_ptr() % self.dtype.itemsize:  # the format aligns nothing; almost every writer does
+            data = data.clone()
+        return data.view(self.dtype).view(self.shape)
+
+    def precedes(self, other: _Place) -> bool:
+        return (self.mapped is other.mapped, self.end, self.dtype) == (True, other.start, other.dtype)
+
+
+class _Tensors:
+    """The tensors of a checkpoint, checked against the shapes that are wanted, on their way to a device."""
+
+    def __init__(
+        self, folder: Path, shapes: Mapping[str, tuple[int, ...]], *, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._device = device
+        self._dtype = dtype
+        self._places = {name: place for file in _shards(folder) for name, place in _map(file)}
+        for name, shape in shapes.items():
+            if (place := self._places.get(name)) is None:
+                raise ModelError(
+                    f"{folder} lacks the tensor {name}. The download or the save was cut short: fetch or save it again."
+                )
+            if place.shape != shape:
+                raise ModelError(
+                    f"{name} in {place.file} has the shape {list(place.shape)}, but config.json asks for "
+                    f"{list(shape)}. Config and weights belong to different models: fetch or save both again."
+                )
+        # A bias, a packed weight or a further layer would be left out of the computation without a word.
+        known = {*shapes, "lm_head.weight"}
+        for name in sorted(self._places.keys() - known):
+            if not name.endswith(_IGNORED):
+                raise ModelError(
+                    f"{self._places[name].file} has the tensor {name}, which no part of this architecture uses. "
+                    "Save the model unquantised and with the config it was trained with."
+                )
+
+    def take(self, name: str) -> Tensor:
+        view = self._places[name].view()
+        return view if self._stays(view) else view.to(device=self._device, dtype=self._dtype)
+
+    def fuse(self, names: Sequence[str]) -> Linear:
+        places = [self._places[name] for name in names]
+        first, last = places[0], places[-1]
+        if not self._stays(first.view()):
+            return DenseLinear(self._copied(places))
+        if all(place.precedes(following) for place, following in pairwise(places)):
+            rows = sum(place.shape[0] for place in places)
+            joined = _Place(
+                file=first.file,
+                mapped=first.mapped,
+                start=first.start,
+                end=last.end,
+                dtype=first.dtype,
+                shape=(rows, first.shape[1]),
+            )
+            return DenseLinear(joined.view())
+        return SplitLinear([self.take(name) for name in names])
+
+    def _copied(self, places: Sequence[_Place]) -> Tensor:
+        fused = torch.empty(
+            (sum(place.shape[0] for place in places), places[0].shape[1]), device=self._device, dtype=self._dtype
+        )
+        for target, place in zip(fused.split([place.shape[0] for place in places]), places, strict=True):
+            target.copy_(place.view())
+        return fused
+
+    def _stays(self, view: Tensor) -> bool:
+        return (self._device.type, self._dtype) == ("cpu", view.dtype)
+
+
+def _shards(folder: Path) -> list[Path]:
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists():
+        return [whole]
+    try:
+        return [folder / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+    except FileNotFoundError as error:
+        raise ModelError(
+            f"{folder} has neither model.safetensors nor model.safetensors.index.json. Save the model with "
+            "save_pretrained(…), which writes safetensors."
+        ) from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index} cannot be read ({error!r}). Fetch or save it again.") from error
+
+
+def _map(file: Path) -> Iterator[tuple[str, _Place]]:
+    """Every tensor of one file. The package checks the header (offsets, overlaps, size); it does not tell offsets."""
+    try:
+        with safe_open(file, framework="pt"):
+            pass
+        with file.open("rb") as raw:
+            length = int.from_bytes(raw.read(8), "little")
+            header: dict[str, dict[str, list[int] | str]] = json.loads(raw.read(length))
+        # Private: a write by mistake changes this process's copy of a page and never the file.
+        mapped = torch.from_file(str(file), shared=False, size=file.stat().st_size, dtype=torch.uint8)
+    except FileNotFoundError as error:
+        raise ModelError(f"{file} is missing. Fetch or save the model again.") from error
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{file} is no whole safetensors file ({error}). Fetch or save it again.") from error
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        start, end = (8 + length + int(offset) for offset in entry["data_offsets"])
+        if (dtype := _DTYPES.get(str(entry["dtype"]))) is None:
+            raise ModelError(
+                f"{name} in {file} has the type {entry['dtype']}; read are {', '.join(_DTYPES)}. "
+                "Save the model unquantised, in float32 or bfloat16."
+            )
+        shape = tuple(int(size) for size in entry["shape"])
+        yield name, _Place(file=file, mapped=mapped, start=start, end=end, dtype=dtype, shape=shape)
