@@ -15,6 +15,9 @@ from openclaw_rl.types import (
     GenerateRequest,
     Message,
     NextState,
+    Publication,
+    Scored,
+    ScoreRequest,
     Session,
     SessionOutline,
     Skip,
@@ -28,9 +31,17 @@ class Engine(Protocol):
 
     `generate` streams until a delta with a finish reason. Closing the iterator cancels the request. `EngineLost`
     means that the process died: what was already yielded stays valid, and the caller may go on from there.
+    `publish` returns when the version is loaded and checked, and live if that was wished; requests that run finish
+    on the version they began with. `retire` takes no new requests for a version; its memory is freed with the last.
     """
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]: ...
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]: ...
+
+    async def publish(self, publication: Publication) -> None: ...
+
+    async def retire(self, version: str) -> None: ...
 
     async def state(self) -> EngineState: ...
 

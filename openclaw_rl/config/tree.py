@@ -93,7 +93,21 @@ class EngineConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "Precision of the weights; auto = float32 on a CPU, bfloat16 on a GPU."
     )
+    weights: Literal["auto", "float32", "quantised"] = setting(
+        "auto", "The base on a CPU: float32, or the checkpoint's own 4- and 8-bit blocks; auto = what runs best."
+    )
     threads: PositiveInt | None = setting(None, "CPU threads of the engine; null = torch decides.")
+    max_active: PositiveInt = setting(8, "Most requests that the engine computes at once; the others wait in line.")
+    max_queued: PositiveInt = setting(256, "Most requests that wait in line; more get a 503.")
+    prefill_chunk: PositiveInt | None = setting(
+        None, "Prompt tokens in one step, which running answers wait for; null = 256 on a CPU, 2048 on a GPU."
+    )
+    kv_bytes: PositiveInt | None = setting(
+        None, "Memory for the keys and values of conversations; null = a share of what is free."
+    )
+    kv_after_update: Annotated[str, Field(pattern=r"^(exact|reuse\([1-9][0-9]*\))$")] = setting(
+        "reuse(4)", "After an update recompute a session's prefix (exact), or keep it for n versions (reuse(n))."
+    )
     start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to come up.")
     wait_s: NonNegativeFloat = setting(60.0, "How long a request waits for a dead engine before it gets a 503.")
     max_waiting: PositiveInt = setting(256, "Most requests that wait for the engine at once.")
@@ -103,9 +117,6 @@ class EngineConfig(Section):
         None, "Most tokens of prompt and answer together; null = the model's own, 131072 for the scripted engine."
     )
     scripted: ScriptedConfig = setting(ScriptedConfig(), "Settings of the scripted engine.")
-    kv_after_update: Annotated[str, Field(pattern=r"^(exact|reuse\([1-9][0-9]*\))$")] = later(
-        "reuse(4)", "After an update recompute a session's prefix (exact), or keep it for n versions (reuse(n))."
-    )
     colocate: bool = later(False, "Run engine and trainer in one process, on disjoint parts of one GPU.")
     num_gpus: NonNegativeInt | None = later(None, "GPUs that serve; null = what is there.")
     gpu_ids: tuple[NonNegativeInt, ...] = later((), "The GPUs that serve, by number; empty = any.")

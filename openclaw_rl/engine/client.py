@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import cast
 
 from openclaw_rl.engine import wire
+from openclaw_rl.engine.http import MAX_BODY_BYTES
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
-from openclaw_rl.types import Delta, EngineState, GenerateRequest
+from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
 
 _GENERATE = "POST /inference/v1/generate"
+_SCORE = "POST /inference/v1/score"
+_PUBLISH = "POST /v1/versions/publish"
+_RETIRE = "POST /v1/versions/retire"
 _HEALTH = "GET /health"
 _HIGH_WATER_BYTES = 1 << 20
 """More than this waiting for a slow reader, and the worker is told to wait too."""
@@ -25,7 +29,8 @@ _HIGH_WATER_BYTES = 1 << 20
 class SocketEngine:
     """An engine behind a Unix socket. Made and closed inside a running event loop.
 
-    Closing the iterator of `generate` closes its connection, which the worker takes as a cancellation.
+    Closing the iterator of `generate`, or cancelling any other call, closes its connection, which the worker takes as a
+    cancellation. Nothing here has a time limit: loading a version may take minutes.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -54,24 +59,45 @@ class SocketEngine:
         finally:
             self._put_back(connection)
 
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        """The log-probs of every sequence."""
+        body = await self._fetch(_SCORE, wire.dumps(wire.score_request_to_json(request)))
+        # In a thread: 8192 positions with top-20 take 0.15 s to read, and others are served here meanwhile.
+        return await asyncio.to_thread(lambda: wire.scores_from_json(wire.loads(body)))
+
+    async def publish(self, publication: Publication) -> None:
+        """Returns when the version is loaded; if the connection breaks before, it may be loaded or not."""
+        await self._fetch(_PUBLISH, wire.dumps(wire.publication_to_json(publication)))
+
+    async def retire(self, version: str) -> None:
+        """Returns when the version takes no more requests."""
+        await self._fetch(_RETIRE, wire.dumps({"version": version}))
+
     async def state(self) -> EngineState:
         """What the worker says about itself; `EngineLost` when it does not answer."""
-        connection = await self._ask(_HEALTH, b"")
-        try:
-            body = await connection.read_rest()
-            if connection.status != 200:
-                raise _refusal(connection.status, body)
-            return wire.state_from_json(wire.loads(body))
-        finally:
-            self._put_back(connection)
+        return wire.state_from_json(wire.loads(await self._fetch(_HEALTH, b"")))
 
     async def close(self) -> None:
         """Closes the connections that nobody uses; the others are closed by who uses them."""
         while self._idle:
             self._idle.pop().close()
 
+    async def _fetch(self, route: str, body: bytes) -> bytes:
+        """The whole answer."""
+        connection = await self._ask(route, body)
+        try:
+            answer = await connection.read_rest()
+            if connection.status != 200:
+                raise _refusal(connection.status, answer)
+            return answer
+        finally:
+            self._put_back(connection)
+
     async def _ask(self, route: str, body: bytes) -> _Connection:
         """A connection on which the request is under way."""
+        if len(body) > MAX_BODY_BYTES:
+            message = f"the request has {len(body)} bytes; at most {MAX_BODY_BYTES} are sent: ask in smaller parts"
+            raise EngineRefused(message, status=413, code="request_too_large")
         connection = None
         while self._idle and connection is None:
             kept = self._idle.pop()

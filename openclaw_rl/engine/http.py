@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 MAX_HEAD_BYTES = 16 * 1024
+MAX_BODY_BYTES = 32 * 1024 * 1024
+"""What a server of ours reads; its client refuses to send more, because an answer to a half-sent body may be lost."""
 STREAM_LIMIT_BYTES = 1024 * 1024
 """What a reader buffers before it stops the peer: a prompt of 131072 ids fits, so its body is read in one go."""
 

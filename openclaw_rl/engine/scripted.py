@@ -3,7 +3,8 @@
 For tests, examples and `--dry-run`: a real tokenizer, real streaming, cancellation and limits, but no model. The
 answer to a prompt is the first rule whose pattern is found in the last user message, or an echo of that message. It
 depends on nothing else: a prompt that already ends inside the answer (because the first engine died) is continued at
-that very token, with the log-probs that an uninterrupted answer would have had.
+that very token, with the log-probs that an uninterrupted answer would have had. `score` gives the same ones. A version
+is a label: its folder is compared with its checksum where there is one, and changes nothing else.
 
 Runs in the process that asks (`ScriptedEngine` is an `Engine`) or as a worker:
 
@@ -28,10 +29,20 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from openclaw_rl.engine.admission import admit
+from openclaw_rl.engine.admission import admit, admit_publication, admit_retirement, admit_score, verify
 from openclaw_rl.engine.worker_process import run_worker
 from openclaw_rl.errors import ConfigError, EngineLost, ModelError
-from openclaw_rl.types import BASE_VERSION, Delta, EngineState, GenerateRequest, Json, TokenLogprob
+from openclaw_rl.types import (
+    BASE_VERSION,
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Json,
+    Publication,
+    Scored,
+    ScoreRequest,
+    TokenLogprob,
+)
 
 _MAX_TOKENS_A_DELTA = 32
 _MAX_READ_IDS = 4096  # of the last user message: decoding 76k ids takes 20 ms, more than everything else together
@@ -62,7 +73,10 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedOptions:
-    """The script. `tokens_per_s` 0 is as fast as possible; the last of `versions` is the live one."""
+    """The script. `tokens_per_s` 0 is as fast as possible; `versions` are there from the start, the last one live.
+
+    `first_token_delay_s` is also how long a score takes.
+    """
 
     replies: tuple[Reply, ...] = ()
     tokens_per_s: float = 0.0
@@ -105,11 +119,14 @@ class ScriptedEngine:
         self._rules = [(re.compile(reply.match), reply) for reply in options.replies]
         self._failed_marker = failed_marker
         self._failed = False
+        self._publishing = asyncio.Lock()
+        self._sha256s = dict.fromkeys(options.versions, "")
         self._state = EngineState(
             model=tokenizer.name,
             versions=options.versions,
             live_version=options.versions[-1],
             context_window=options.context_window,
+            vocab_size=1 + max(self._tokenizer.get_vocab().values()),  # ids may have gaps
             device="none",
             dtype="none",
         )
@@ -137,8 +154,33 @@ class ScriptedEngine:
                 delta = replace(delta, finish_reason="stop" if num_wanted <= max_tokens else "length")
             yield delta
 
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        """The log-probs that `generate` would have given these tokens at these places, whatever the temperature."""
+        admit_score(request, self._state)
+        await asyncio.sleep(self._options.first_token_delay_s)
+        deltas = [
+            self._delta(token_ids[start:], start, "", request.top_logprobs)
+            for token_ids, start in zip(request.sequences, request.starts, strict=True)
+        ]
+        return tuple(Scored(logprobs=delta.logprobs, top_logprobs=delta.top_logprobs) for delta in deltas)
+
+    async def publish(self, publication: Publication) -> None:
+        """The label is there, and live if that was wished; a folder that is there must have the checksum."""
+        async with self._publishing:
+            if admit_publication(publication, self._sha256s):
+                await asyncio.to_thread(_verify_if_there, publication)
+                self._sha256s[publication.version] = publication.sha256
+            live = publication.version if publication.live else self._state.live_version
+            self._state = replace(self._state, versions=tuple(self._sha256s), live_version=live)
+
+    async def retire(self, version: str) -> None:
+        """The label is gone; answers that run keep it."""
+        admit_retirement(version, self._state)
+        del self._sha256s[version]
+        self._state = replace(self._state, versions=tuple(self._sha256s))
+
     async def state(self) -> EngineState:
-        """The script's versions and window."""
+        """The script's window and the versions that are there."""
         return self._state
 
     async def close(self) -> None:
@@ -196,9 +238,9 @@ class ScriptedEngine:
             return max(sent + 1, int((loop.time() - began_at) * rate) + 1)
         return sent + min(max(sent, 1), _MAX_TOKENS_A_DELTA)
 
-    def _delta(self, token_ids: list[int], first_position: int, version: str, num_top: int) -> Delta:
+    def _delta(self, token_ids: Sequence[int], first_position: int, version: str, num_top: int) -> Delta:
         logprobs = tuple([_logprob(token, first_position + i) for i, token in enumerate(token_ids)])
-        vocab = self._tokenizer.get_vocab_size()
+        vocab = self._state.vocab_size
         tops = tuple(
             tuple(TokenLogprob((token + rank) % vocab, logprob - rank / 10) for rank in range(num_top))
             for token, logprob in zip(token_ids, logprobs, strict=True)
@@ -222,6 +264,11 @@ class ScriptedEngine:
 def _expand(template: str, found: re.Match[str]) -> str:
     """`template` with its group numbers filled in. Unlike `Match.expand`, other backslashes (JSON's) stay."""
     return _GROUP.sub(lambda number: found.group(int(number[1])) or "", template)
+
+
+def _verify_if_there(publication: Publication) -> None:
+    if publication.path and Path(publication.path).exists():
+        verify(publication)
 
 
 def _logprob(token: int, position: int) -> float:

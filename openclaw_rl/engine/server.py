@@ -1,7 +1,10 @@
-"""An engine in this process -> HTTP/1.1 on a Unix socket, with vLLM's token routes.
+"""An engine in this process -> HTTP/1.1 on a Unix socket, with vLLM's token routes and our own.
 
-    POST /inference/v1/generate          one answer, whole or as server-sent events (`wire.py`)
+    POST /inference/v1/generate          one answer, whole or as server-sent events (`wire.py` has all shapes)
+    POST /inference/v1/score             log-probs of given tokens
     POST /inference/v1/abort_requests    {"request_ids": [...]}: those end now, with finish_reason "abort"
+    POST /v1/versions/publish            loads a version, answers when it can be used; may take minutes
+    POST /v1/versions/retire             takes no more requests for a version
     GET  /health                         the engine's state
 
 Written by hand because a worker stands on the standard library and torch. One task serves one connection, request
@@ -14,13 +17,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 from openclaw_rl.engine import wire
-from openclaw_rl.engine.http import STREAM_LIMIT_BYTES, BadRequest, HttpRequest, read_request, response_head
-from openclaw_rl.errors import EngineError, EngineRefused
+from openclaw_rl.engine.http import (
+    MAX_BODY_BYTES,
+    STREAM_LIMIT_BYTES,
+    BadRequest,
+    HttpRequest,
+    read_request,
+    response_head,
+)
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import Delta, GenerateRequest, Json, VersionSpan
 
@@ -34,7 +44,7 @@ class EngineServer:
     """Serves `engine` on `path` (mode 0600) between `start` and `close`."""
 
     def __init__(
-        self, engine: Engine, path: Path, *, max_requests: int = 1024, max_body_bytes: int = 32 * 1024 * 1024
+        self, engine: Engine, path: Path, *, max_requests: int = 1024, max_body_bytes: int = MAX_BODY_BYTES
     ) -> None:
         self._engine = engine
         self._path = path
@@ -43,8 +53,8 @@ class EngineServer:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._running: dict[asyncio.Timeout, str] = {}
-        """What generates now, with its request id. One id may stand here twice: a client that lost its connection
-        and asks again is not refused because the loss has not been noticed here."""
+        """What generates or scores now, with its request id. One id may stand here twice: a client that lost its
+        connection and asks again is not refused because the loss has not been noticed here."""
 
     @property
     def num_connections(self) -> int:
@@ -97,50 +107,84 @@ class EngineServer:
             writer.close()
 
     async def _answer(self, http: HttpRequest, writer: asyncio.StreamWriter) -> None:
+        response = _Response(writer)
         try:
-            match (http.method, http.path):
-                case ("POST", "/inference/v1/generate"):
-                    await self._generate(http.body, writer)
-                case ("POST", "/inference/v1/abort_requests"):
-                    _write_json(writer, 200, {"aborted": self._abort(http.body)})
-                case ("GET", "/health"):
-                    _write_json(writer, 200, wire.state_to_json(await self._engine.state()))
-                case _:
-                    raise EngineRefused(f"no route {http.method} {http.path}", status=404, code="not_found")
-        except EngineRefused as error:
-            _write_error(writer, error.status, str(error), code=error.code)
-
-    async def _generate(self, body: bytes, writer: asyncio.StreamWriter) -> None:
-        request, stream = wire.request_from_json(_parse(body))
-        if len(self._running) >= self._max_requests:
-            message = f"{self._max_requests} requests are running already; try again in a second"
-            raise EngineRefused(message, status=503, code="queue_full")
-        answer = _Answer(request, writer, stream=stream)
-        scope = asyncio.timeout(None)
-        self._running[scope] = request.request_id
-        try:
-            await self._stream(request, answer, scope)
+            await self._route(http, response)
+        except EngineLost as error:
+            # Nothing will come any more. A broken connection says so, and the caller may go on elsewhere.
+            raise ConnectionAbortedError from error
         except EngineError as error:
-            answer.fail(error)
+            response.fail(error)
         except ConnectionError:
             raise  # of the peer, while writing
         except Exception as error:
             # The boundary of the engine: a defect in it costs this request, not the worker and the other requests.
-            _log.exception("generate failed", extra={"request_id": request.request_id})
-            answer.fail(EngineError(f"the engine failed with {type(error).__name__}; its log has the traceback"))
+            _log.exception("%s failed", http.path, extra={"request_id": response.request_id})
+            response.fail(EngineError(f"the engine failed with {type(error).__name__}; its log has the traceback"))
+
+    async def _route(self, http: HttpRequest, response: _Response) -> None:
+        match (http.method, http.path):
+            case ("POST", "/inference/v1/generate"):
+                await self._generate(http.body, response)
+            case ("POST", "/inference/v1/score"):
+                await self._score(http.body, response)
+            case ("POST", "/inference/v1/abort_requests"):
+                response.write({"aborted": self._abort(http.body)})
+            case ("POST", "/v1/versions/publish"):
+                await self._engine.publish(wire.publication_from_json(_parse(http.body)))
+                response.write(wire.state_to_json(await self._engine.state()))
+            case ("POST", "/v1/versions/retire"):
+                await self._engine.retire(wire.version_from_json(_parse(http.body)))
+                response.write(wire.state_to_json(await self._engine.state()))
+            case ("GET", "/health"):
+                response.write(wire.state_to_json(await self._engine.state()))
+            case _:
+                raise EngineRefused(f"no route {http.method} {http.path}", status=404, code="not_found")
+
+    async def _generate(self, body: bytes, response: _Response) -> None:
+        request, stream = wire.request_from_json(_parse(body))
+        answer = _Answer(request, response, stream=stream)
+        with self._place(request.request_id, response) as scope:
+            try:
+                async with scope, aclosing(self._engine.generate(request)) as deltas:
+                    async for delta in deltas:
+                        await answer.add(delta)
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                version = answer.spans[-1].version if answer.spans else (await self._engine.state()).live_version
+                await answer.add(Delta(token_ids=(), logprobs=(), version=version, finish_reason="abort"))
+
+    async def _score(self, body: bytes, response: _Response) -> None:
+        request = wire.score_request_from_json(_parse(body))
+        with self._place(request.request_id, response) as scope:
+            try:
+                async with scope:
+                    scores = await self._engine.score(request)
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                raise EngineRefused("aborted", status=409, code="aborted") from None
+            entries = []
+            for scored in scores:
+                entries.append(wire.dumps(wire.scored_to_json(scored)))
+                await asyncio.sleep(0)  # 8192 positions with top-20 take 0.2 s to write: streams go on in between
+        request_id = wire.dumps(request.request_id)
+        response.write_bytes(b'{"request_id":%b,"scores":[%b]}' % (request_id, b",".join(entries)))
+
+    @contextmanager
+    def _place(self, request_id: str, response: _Response) -> Iterator[asyncio.Timeout]:
+        """A place among the running requests, for a scope that `_abort` can end; refused when all are taken."""
+        if len(self._running) >= self._max_requests:
+            message = f"{self._max_requests} requests are running already; try again in a second"
+            raise EngineRefused(message, status=503, code="queue_full")
+        response.request_id = request_id
+        scope = asyncio.timeout(None)
+        self._running[scope] = request_id
+        try:
+            yield scope
         finally:
             del self._running[scope]
-
-    async def _stream(self, request: GenerateRequest, answer: _Answer, scope: asyncio.Timeout) -> None:
-        try:
-            async with scope, aclosing(self._engine.generate(request)) as deltas:
-                async for delta in deltas:
-                    await answer.add(delta)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            version = answer.spans[-1].version if answer.spans else (await self._engine.state()).live_version
-            await answer.add(Delta(token_ids=(), logprobs=(), version=version, finish_reason="abort"))
 
     def _abort(self, body: bytes) -> int:
         raw = _parse(body)
@@ -174,15 +218,50 @@ class _Connection(asyncio.StreamReaderProtocol):
             self._serving_task.cancel()
 
 
-class _Answer:
-    """Writes the deltas of one answer. The head waits for the first delta, so that a refusal still has its status."""
+class _Response:
+    """One HTTP answer: whole, or as events. The head waits for the first byte, so that a refusal has its status."""
 
-    def __init__(self, request: GenerateRequest, writer: asyncio.StreamWriter, *, stream: bool) -> None:
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.request_id: str | None = None
+        self._writer = writer
+        self._has_events = False
+
+    def write(self, value: Json) -> None:
+        """The whole answer."""
+        self.write_bytes(wire.dumps(value))
+
+    def write_bytes(self, data: bytes) -> None:
+        """The whole answer, as JSON that is already written."""
+        _write_json(self._writer, 200, data)
+
+    async def write_event(self, value: Json, *, is_last: bool) -> None:
+        """The next event; returns when the peer has room for more."""
+        self._add_event(value, is_last=is_last)
+        await self._writer.drain()
+
+    def fail(self, error: EngineError) -> None:
+        """Ends the answer with an error: as the response, or as the last event when events were already sent."""
+        status, code = (error.status, error.code) if isinstance(error, EngineRefused) else (500, None)
+        if self._has_events:
+            self._add_event(wire.error_to_json(str(error), kind="engine_error", code=code), is_last=True)
+        else:
+            _write_error(self._writer, status, str(error), code=code)
+
+    def _add_event(self, value: Json, *, is_last: bool) -> None:
+        data = wire.dumps(value)
+        head, end = b"" if self._has_events else _SSE_HEAD, _SSE_DONE if is_last else b""
+        self._has_events = True
+        self._writer.write(b"%b%x\r\ndata: %b\n\n\r\n%b" % (head, len(data) + 8, data, end))
+
+
+class _Answer:
+    """Writes the deltas of one answer as they come, or as one object at their end."""
+
+    def __init__(self, request: GenerateRequest, response: _Response, *, stream: bool) -> None:
         self.spans: list[VersionSpan] = []
         self._request = request
-        self._writer = writer
+        self._response = response
         self._stream = stream
-        self._started = False
         self._kept: list[Delta] = []
 
     async def add(self, delta: Delta) -> None:
@@ -191,28 +270,11 @@ class _Answer:
         if not self._stream:
             self._kept.append(delta)
             if delta.finish_reason is not None:
-                whole = wire.merge(self._kept)
-                _write_json(self._writer, 200, wire.last_chunk_to_json(self._request, whole, self.spans))
-            return
-        if delta.finish_reason is None:
-            self._write_event(wire.chunk_to_json(self._request.request_id, delta), b"")
+                self._response.write(wire.last_chunk_to_json(self._request, wire.merge(self._kept), self.spans))
+        elif delta.finish_reason is None:
+            await self._response.write_event(wire.chunk_to_json(self._request.request_id, delta), is_last=False)
         else:
-            self._write_event(wire.last_chunk_to_json(self._request, delta, self.spans), _SSE_DONE)
-        await self._writer.drain()
-
-    def fail(self, error: EngineError) -> None:
-        """Ends the answer with an error: as the response, or as the last event when tokens were already sent."""
-        status, code = (error.status, error.code) if isinstance(error, EngineRefused) else (500, None)
-        if self._started:
-            self._write_event(wire.error_to_json(str(error), kind="engine_error", code=code), _SSE_DONE)
-        else:
-            _write_error(self._writer, status, str(error), code=code)
-
-    def _write_event(self, value: Json, end: bytes) -> None:
-        data = wire.dumps(value)
-        head = b"" if self._started else _SSE_HEAD
-        self._started = True
-        self._writer.write(b"%b%x\r\ndata: %b\n\n\r\n%b" % (head, len(data) + 8, data, end))
+            await self._response.write_event(wire.last_chunk_to_json(self._request, delta, self.spans), is_last=True)
 
 
 def _parse(body: bytes) -> Json:
@@ -222,8 +284,7 @@ def _parse(body: bytes) -> Json:
         raise EngineRefused(f"the body is not JSON: {error}") from error
 
 
-def _write_json(writer: asyncio.StreamWriter, status: int, value: Json, *headers: str) -> None:
-    data = wire.dumps(value)
+def _write_json(writer: asyncio.StreamWriter, status: int, data: bytes, *headers: str) -> None:
     head = response_head(status, "content-type: application/json", f"content-length: {len(data)}", *headers)
     writer.write(head + data)
 
@@ -233,4 +294,4 @@ def _write_error(
 ) -> None:
     kind = "engine_error" if status >= 500 else "invalid_request_error"
     headers = ["connection: close"] if close else []
-    _write_json(writer, status, wire.error_to_json(message, kind=kind, code=code), *headers)
+    _write_json(writer, status, wire.dumps(wire.error_to_json(message, kind=kind, code=code)), *headers)

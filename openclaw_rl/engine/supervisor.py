@@ -2,30 +2,29 @@
 
 Consumes a worker's death; produces a worker that answers; waits for the exit of the process; woken by it and by
 `stop`. A worker that dies is started again after a pause that doubles from `backoff_s` to `max_backoff_s`, and is
-`backoff_s` again after a worker that was ready for `stable_s`. Knows processes and readiness; requests only pass
-through, and a half-done one is never repeated here: who asked has the tokens and goes on from them.
+`backoff_s` again after a worker that was ready for `stable_s`. A worker is ready when it has loaded again whatever was
+published (`ledger.py`). Knows processes and readiness; requests only pass through, and a half-done one is never
+repeated here: who asked has the tokens and goes on from them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
-import os
-import signal
-from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncGenerator, Sequence
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 
 from openclaw_rl.engine.client import SocketEngine
+from openclaw_rl.engine.ledger import Ledger
+from openclaw_rl.engine.life import MAX_LINE_BYTES, Life, parse_line
 from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable
-from openclaw_rl.types import Delta, EngineState, GenerateRequest, Json
+from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
 
 _log = logging.getLogger(__name__)
-
-_MAX_LINE_BYTES = 1 << 20
 
 
 class Supervisor:
@@ -50,8 +49,10 @@ class Supervisor:
         grace_s: float = 5.0,
     ) -> None:
         self.engine = SocketEngine(socket)
+        self.ledger = Ledger()
+        """What a new worker must load before it is ready."""
         self.state: EngineState | None = None
-        """What the last worker that answered said about itself."""
+        """What the last worker that was ready said about itself, as of its last change."""
         self.last_error: str | None = None
         """Why no worker answers: its own fatal message, or how it ended. None once one is ready."""
         self.num_restarts = 0
@@ -67,7 +68,7 @@ class Supervisor:
         self._grace_s = grace_s
         self._pause_s = backoff_s
         self._num_waiting = 0
-        self._life: _Life | None = None
+        self._life: Life | None = None
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -120,7 +121,7 @@ class Supervisor:
         return self.state
 
     async def recheck(self) -> None:
-        """After a broken connection: returns when the worker has answered again or is known to be gone.
+        """After a broken connection or a change: returns when `state` is up to date or the worker known to be gone.
 
         Without this a caller could ask again and again in the moment between a worker's death and our seeing it. A
         worker that lives but does not answer is of no use: it is killed, and so replaced.
@@ -129,37 +130,48 @@ class Supervisor:
         if life is None or life.ready_at is None:
             return  # the one that broke is gone already, and its successor is still loading
         try:
-            await self.engine.state()
+            state = await self.engine.state()
         except EngineError:
+            await self._give_up(life, "it lived but did not answer")
+        else:
             if life is self._life:
-                self._ready.clear()
-                await asyncio.wait((life.exited,), timeout=1.0)  # usually it is dead, and its own end is the reason
-                life.kill("it lived but did not answer")
+                self.state = state
+
+    async def _give_up(self, life: Life, reason: str) -> None:
+        if life is self._life:
+            self._ready.clear()
+            await asyncio.wait((life.exited,), timeout=1.0)  # usually it is dead, and its own end is the reason
+            life.kill(reason)
 
     async def _live_once(self) -> None:
         """One life of a worker, from its start to its exit."""
         self._socket.unlink(missing_ok=True)
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True, limit=_MAX_LINE_BYTES
+                *self._command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True, limit=MAX_LINE_BYTES
             )
         except OSError as error:
             self._mourn(f"cannot start {self._command[0]}: {error}")
             return
-        life = self._life = _Life(process)
+        life = self._life = Life(process)
         loop = asyncio.get_running_loop()
         too_slow = loop.call_later(
-            self._start_timeout_s, life.kill_unready, f"it did not answer within {self._start_timeout_s:g} s"
+            self._start_timeout_s, life.kill_unstarted, f"it did not answer within {self._start_timeout_s:g} s"
         )
         listening = asyncio.create_task(self._listen(life))
+        welcoming = asyncio.create_task(self._welcome(life))
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait((life.exited, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((life.exited, stopping, welcoming), return_when=asyncio.FIRST_COMPLETED)
+            if welcoming.done():
+                welcoming.result()  # a defect of ours: raised here, or nobody would ever learn why nothing is ready
+                await asyncio.wait((life.exited, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._life = None
             self._ready.clear()
             too_slow.cancel()
             stopping.cancel()
+            welcoming.cancel()
             await life.end(self._grace_s)
             await asyncio.wait((listening,), timeout=1.0)  # what it said last
             listening.cancel()
@@ -173,20 +185,29 @@ class Supervisor:
         facts = {"worker": self._name, "pause_s": self._pause_s, "num_restarts": self.num_restarts}
         _log.error("%s ended: %s", self._name, reason, extra=facts)
 
-    async def _listen(self, life: _Life) -> None:
+    async def _listen(self, life: Life) -> None:
         """Passes on what the worker writes, and learns from it when the worker is ready or why it is not."""
         while line := await life.read_line():
-            event, level, facts = _parse_line(line)
+            event, level, facts = parse_line(line)
             life.last_line = event
             if event == "fatal":
                 life.reason = str(facts.get("reason"))  # logged with its end
                 continue
             _log.log(level, event, extra={"worker": self._name, "worker_pid": life.pid, "facts": facts})
             if event == "ready":
-                with suppress(EngineError):  # if it is gone already, its exit is what counts
-                    self._welcome(life, await self.engine.state())
+                life.said_ready.set()
 
-    def _welcome(self, life: _Life, state: EngineState) -> None:
+    async def _welcome(self, life: Life) -> None:
+        """Makes a worker that listens one that is ready: what was published is loaded again first."""
+        await life.said_ready.wait()
+        try:
+            await self.engine.state()
+            life.has_started = True  # from here on it may take its time: loading gigabytes is no sign of death
+            await self.ledger.replay(self.engine)
+            state = await self.engine.state()
+        except EngineError as error:
+            await self._give_up(life, f"it could not be made ready: {error}")
+            return
         if life is not self._life or life.exited.done():
             return
         life.ready_at = asyncio.get_running_loop().time()
@@ -195,66 +216,19 @@ class Supervisor:
         self._ready.set()
 
 
-class _Life:
-    """One worker process, from its start to its exit."""
-
-    def __init__(self, process: Process) -> None:
-        self.pid = process.pid
-        self.ready_at: float | None = None
-        self.reason: str | None = None
-        self.last_line = ""
-        self.exited = asyncio.create_task(process.wait())
-        self._process = process
-
-    @property
-    def epitaph(self) -> str:
-        """Why it ended: what it said itself, what we killed it for, or its exit status."""
-        if self.reason is not None:
-            return self.reason
-        status = self._process.returncode or 0
-        if status < 0:
-            return f"it died of {signal.Signals(-status).name}"
-        return f"it ended with exit status {status}" + (f": {self.last_line}" if self.last_line else "")
-
-    def kill(self, reason: str) -> None:
-        """SIGKILL to it and what it started."""
-        if self._process.returncode is None:
-            self.reason = self.reason or reason
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-
-    def kill_unready(self, reason: str) -> None:
-        """`kill`, unless it has become ready."""
-        if self.ready_at is None:
-            self.kill(reason)
-
-    async def end(self, grace_s: float) -> None:
-        """SIGTERM, and SIGKILL if it has not ended `grace_s` later; returns when the process is gone."""
-        try:
-            with suppress(ProcessLookupError):
-                self._process.terminate()
-            await asyncio.wait((self.exited,), timeout=grace_s)
-        finally:
-            self.kill(f"it did not end within {grace_s:g} s of SIGTERM")
-        await asyncio.wait((self.exited,))
-
-    async def read_line(self) -> bytes:
-        """The next line of its output; b"" at the end. A line beyond the limit is replaced by a remark."""
-        assert self._process.stdout is not None
-        try:
-            return await self._process.stdout.readline()
-        except ValueError:
-            return f"a line of more than {_MAX_LINE_BYTES} bytes\n".encode()
-
-
 class SupervisedEngine:
-    """The `Engine` of the control process: waits until a worker is ready and hands the request on."""
+    """The `Engine` of the control process: waits until a worker is ready and hands the request on.
+
+    Every call raises `EngineUnavailable` if no worker comes up in time, `EngineLost` if it dies in the middle.
+    """
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """The worker's deltas. `EngineUnavailable` if none comes up in time, `EngineLost` if it dies in the middle."""
+        """The worker's deltas."""
         await self._supervisor.wait_ready()
         try:
             async with aclosing(self._supervisor.engine.generate(request)) as deltas:
@@ -264,20 +238,52 @@ class SupervisedEngine:
             await self._supervisor.recheck()
             raise
 
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        """The worker's scores."""
+        await self._supervisor.wait_ready()
+        try:
+            return await self._supervisor.engine.score(request)
+        except EngineLost:
+            await self._supervisor.recheck()
+            raise
+
+    async def publish(self, publication: Publication) -> None:
+        """Returns when a worker has the version and `state` shows it; later workers get it before they are ready.
+
+        One change after the other, in the order of the calls, each to its end even if its caller leaves: what a worker
+        was told must be known here. After an `EngineLost` the version may be there or not; publishing again is safe.
+        """
+        supervisor = self._supervisor
+        await self._change(
+            partial(supervisor.engine.publish, publication), partial(supervisor.ledger.publish, publication)
+        )
+
+    async def retire(self, version: str) -> None:
+        """Returns when no new request finds the version; later workers do not get it."""
+        supervisor = self._supervisor
+        await self._change(partial(supervisor.engine.retire, version), partial(supervisor.ledger.retire, version))
+
     async def state(self) -> EngineState:
-        """What the worker said when it came up; waits for one as `generate` does."""
+        """What the worker said after its last change; waits for one as `generate` does, and asks nobody."""
         return await self._supervisor.wait_ready()
 
     async def close(self) -> None:
         """Ends the worker and its supervision."""
+        for change in self._changes:
+            change.cancel()
         await self._supervisor.stop()
 
+    async def _change(self, tell: Callable[[], Awaitable[None]], note: Callable[[], None]) -> None:
+        task = asyncio.create_task(self._change_to_its_end(tell, note))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        await asyncio.shield(task)
 
-def _parse_line(line: bytes) -> tuple[str, int, dict[str, Json]]:
-    """The event, level and facts of a log line; a line that is not one of our JSON objects is an event as it is."""
-    try:
-        facts = json.loads(line)
-        event, level = facts.pop("event"), logging.getLevelNamesMapping()[facts.pop("level").upper()]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return line.decode(errors="replace").rstrip(), logging.WARNING, {}
-    return str(event), level, facts
+    async def _change_to_its_end(self, tell: Callable[[], Awaitable[None]], note: Callable[[], None]) -> None:
+        async with self._changing:
+            await self._supervisor.wait_ready()
+            try:
+                await tell()
+                note()
+            finally:
+                await self._supervisor.recheck()

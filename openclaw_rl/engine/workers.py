@@ -25,8 +25,15 @@ def worker_command(config: EngineConfig, *, model: Path, tokenizer: Path, socket
 
 
 def _embedded(config: EngineConfig, model: Path, _: Path) -> tuple[str, list[str], dict[str, Json]]:
-    names = ("device", "dtype", "threads", "context_window")
-    return "openclaw_rl.engine.embedded", ["--model", str(model)], {name: getattr(config, name) for name in names}
+    options = {name: getattr(config, name) for name in _EMBEDDED_OPTIONS}
+    return "openclaw_rl.engine.embedded", ["--model", str(model)], options
+
+
+_EMBEDDED_OPTIONS = (
+    *("device", "dtype", "weights", "threads", "context_window"),
+    *("kv_bytes", "kv_after_update", "max_active", "max_queued", "prefill_chunk"),
+)
+"""The settings that the embedded worker takes, by the names that its own options have."""
 
 
 def _scripted(config: EngineConfig, _: Path, tokenizer: Path) -> tuple[str, list[str], dict[str, Json]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import aclosing
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from openclaw_rl.engine.wire import merge
 from openclaw_rl.errors import EngineError
+from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.protocols import Engine
-from openclaw_rl.types import Delta, GenerateRequest, Json, Sampling
+from openclaw_rl.types import BASE_VERSION, Delta, GenerateRequest, Json, Publication, Sampling
 
 
 def chat(tokenizer: Tokenizer, text: str, *, answer: str = "") -> list[int]:
@@ -30,6 +32,19 @@ def ask(
         sampling=Sampling(**{"max_tokens": 100, **sampling}),
         version=version,
     )
+
+
+def saved(folder: Path, version: str, *, live: bool = True) -> Publication:
+    """A version whose folder has bytes of its own, ready to be published."""
+    path = folder / version
+    path.mkdir(exist_ok=True)
+    (path / "adapter_config.json").write_text("{}")
+    (path / "adapter_model.safetensors").write_text(f"the weights of {version}")
+    return Publication(version=version, path=str(path), sha256=folder_sha256(path), live=live)
+
+
+BASE_AGAIN = Publication(version=BASE_VERSION, path="", sha256="")
+"""Makes the base live again."""
 
 
 async def all_deltas(engine: Engine, request: GenerateRequest) -> list[Delta]:

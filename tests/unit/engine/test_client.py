@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,9 +12,15 @@ import pytest
 from openclaw_rl.engine import wire
 from openclaw_rl.engine.client import SocketEngine
 from openclaw_rl.errors import EngineError, EngineLost
-from openclaw_rl.types import Delta
+from openclaw_rl.types import Delta, Publication, ScoreRequest
 from tests.unit.engine.prompts import all_deltas, ask, until_error
 
+CALLS: tuple[Callable[[SocketEngine], Awaitable[object]], ...] = (
+    lambda client: client.state(),
+    lambda client: client.score(ScoreRequest(request_id="s", sequences=((1, 2),), starts=(1,))),
+    lambda client: client.publish(Publication(version="v1", path="/x", sha256="")),
+    lambda client: client.retire("v1"),
+)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
 
@@ -69,9 +75,20 @@ async def test_a_stream_that_breaks_is_an_engine_lost(tmp_path: Path, answer: by
 async def test_without_a_socket_the_engine_is_lost(tmp_path: Path) -> None:
     client = SocketEngine(tmp_path / "nobody")
     assert isinstance((await until_error(client, ask([1])))[1], EngineLost)
-    with pytest.raises(EngineLost):
-        await client.state()
+    for call in CALLS:
+        with pytest.raises(EngineLost):
+            await call(client)
     await client.close()
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 30\r\n\r\n{"])
+@pytest.mark.parametrize("call", CALLS)
+async def test_a_whole_answer_that_breaks_is_an_engine_lost(
+    tmp_path: Path, call: Callable[[SocketEngine], Awaitable[object]], answer: bytes
+) -> None:
+    async with peer(tmp_path / "s", answer) as client:
+        with pytest.raises(EngineLost):
+            await call(client)
 
 
 async def test_events_that_wait_come_as_one_delta_for_each_version(tmp_path: Path) -> None:
@@ -107,3 +124,7 @@ async def test_an_error_page_that_is_not_ours_is_an_error(tmp_path: Path, body: 
         _, error = await until_error(client, ask([1]))
     assert type(error) is EngineError
     assert "400" in str(error)
+    for number, call in enumerate(CALLS):
+        async with peer(tmp_path / f"s{number}", answer) as client:
+            with pytest.raises(EngineError, match="400"):
+                await call(client)

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer
 
 from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import ConfigError, EngineLost, EngineRefused, ModelError
+from openclaw_rl.types import Publication, ScoreRequest
 from tests.tiny import IM_END
-from tests.unit.engine.prompts import all_deltas, ask, chat, until_error, whole
+from tests.unit.engine.prompts import BASE_AGAIN, all_deltas, ask, chat, saved, until_error, whole
 
 LONG = "the answer to the question is that there is no answer at all"
 
@@ -124,6 +125,114 @@ async def test_logprobs_are_negative_and_the_best_comes_first(tokenizer_folder: 
         assert (tops[0].token_id, tops[0].logprob) == (token, logprob)
         assert tops[0].logprob > tops[1].logprob > tops[2].logprob
     assert len(set(answer.logprobs)) > len(answer.logprobs) // 2
+
+
+async def test_a_score_is_what_generating_would_have_given(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
+    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
+    prompt = chat(tokenizer, "q")
+    answer = await whole(scripted, ask(prompt, top_logprobs=2))
+    text = (*prompt, *answer.token_ids)
+    starts = (len(prompt), len(text) - 1)
+    first, second = await scripted.score(
+        ScoreRequest(request_id="s", sequences=(text, text), starts=starts, top_logprobs=2)
+    )
+    assert (first.logprobs, first.top_logprobs) == (answer.logprobs, answer.top_logprobs)
+    assert second.logprobs == answer.logprobs[-1:]
+    (without,) = await scripted.score(ScoreRequest(request_id="s", sequences=(text,), starts=(1,)))
+    assert len(without.logprobs) == len(text) - 1
+    assert without.top_logprobs is None
+
+
+async def test_a_score_is_refused_like_an_answer(tokenizer_folder: Path) -> None:
+    with pytest.raises(EngineRefused) as refusal:
+        await engine(tokenizer_folder, context_window=3).score(
+            ScoreRequest(request_id="s", sequences=((1, 2, 3, 4),), starts=(1,))
+        )
+    assert refusal.value.code == "context_length_exceeded"
+
+
+async def test_ids_beyond_its_vocabulary_are_refused(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
+    scripted = engine(tokenizer_folder)
+    size = tokenizer.get_vocab_size()
+    assert (await scripted.state()).vocab_size == size
+    assert (await whole(scripted, ask([size - 1]))).finish_reason == "stop"
+    with pytest.raises(EngineRefused, match=f"token id {size} is outside"):
+        await whole(scripted, ask([size]))
+
+
+async def test_a_published_version_answers(tokenizer_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder)
+    request = ask(chat(tokenizer, "q"))
+    await scripted.publish(saved(tmp_path, "v1"))
+    await scripted.publish(saved(tmp_path, "v2", live=False))
+    state = await scripted.state()
+    assert (state.versions, state.live_version) == (("v0", "v1", "v2"), "v1")
+    assert (await whole(scripted, request)).version == "v1"
+    assert (await whole(scripted, ask(request.token_ids, version="v2"))).version == "v2"
+    await scripted.publish(saved(tmp_path, "v2"))
+    assert (await scripted.state()).live_version == "v2"
+    await scripted.publish(saved(tmp_path, "v1", live=False))
+    assert (await scripted.state()).live_version == "v2", "publishing again without live changes nothing"
+    await scripted.publish(BASE_AGAIN)
+    assert (await whole(scripted, request)).version == "v0"
+    assert (await scripted.state()).versions == ("v0", "v1", "v2")
+
+
+async def test_a_running_answer_keeps_its_version(tokenizer_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
+    await scripted.publish(saved(tmp_path, "v1"))
+    running = scripted.generate(ask(chat(tokenizer, "q")))
+    deltas = [await anext(running)]
+    await scripted.publish(saved(tmp_path, "v2"))
+    await scripted.retire("v1")
+    deltas += [delta async for delta in running]
+    assert {delta.version for delta in deltas} == {"v1"}
+    assert deltas[-1].finish_reason == "stop"
+    with pytest.raises(EngineRefused, match="v1"):
+        await whole(scripted, ask([1], version="v1"))
+
+
+async def test_a_folder_that_was_changed_is_not_published(tokenizer_folder: Path, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder)
+    publication = saved(tmp_path, "v1")
+    (tmp_path / "v1" / "adapter_model.safetensors").write_text("other weights")
+    with pytest.raises(EngineRefused) as refusal:
+        await scripted.publish(publication)
+    assert refusal.value.code == "checksum_mismatch"
+    state = await scripted.state()
+    assert (state.versions, state.live_version) == (("v0",), "v0")
+
+
+async def test_a_label_without_a_folder_is_enough(tokenizer_folder: Path, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder)
+    for number, path in enumerate(("", str(tmp_path / "nowhere"))):
+        await scripted.publish(Publication(version=f"v{number + 1}", path=path, sha256="x"))
+    assert (await scripted.state()).versions == ("v0", "v1", "v2")
+    with pytest.raises(EngineRefused) as refusal:
+        await scripted.publish(Publication(version="v1", path="", sha256="y"))
+    assert refusal.value.code == "version_conflict"
+
+
+async def test_of_two_that_claim_a_label_the_first_gets_it(tokenizer_folder: Path, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder)
+    first, other = saved(tmp_path, "v1"), saved(tmp_path, "v2")
+    second = Publication(version="v1", path=other.path, sha256=other.sha256)
+    results = await asyncio.gather(scripted.publish(first), scripted.publish(second), return_exceptions=True)
+    assert results[0] is None
+    assert isinstance(results[1], EngineRefused)
+    assert results[1].code == "version_conflict"
+
+
+async def test_what_is_live_or_the_base_is_not_retired(tokenizer_folder: Path, tmp_path: Path) -> None:
+    scripted = engine(tokenizer_folder)
+    await scripted.publish(saved(tmp_path, "v1"))
+    for version, code in (("v0", "version_is_base"), ("v1", "version_is_live"), ("v9", "version_not_found")):
+        with pytest.raises(EngineRefused) as refusal:
+            await scripted.retire(version)
+        assert refusal.value.code == code
+    await scripted.publish(BASE_AGAIN)
+    await scripted.retire("v1")
+    assert (await scripted.state()).versions == ("v0",)
 
 
 async def test_a_pace_sends_token_by_token(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:

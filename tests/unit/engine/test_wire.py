@@ -9,8 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.engine import wire
-from openclaw_rl.errors import EngineRefused
-from openclaw_rl.types import Delta, EngineState, GenerateRequest, Sampling, TokenLogprob, VersionSpan
+from openclaw_rl.errors import EngineError, EngineRefused
+from openclaw_rl.types import (
+    BACKGROUND,
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Publication,
+    Sampling,
+    Scored,
+    ScoreRequest,
+    TokenLogprob,
+    VersionSpan,
+)
 
 REQUEST = GenerateRequest(
     request_id="turn-1",
@@ -30,7 +41,19 @@ REQUEST = GenerateRequest(
     ),
     stop_token_ids=(2, 0),
     version="v3",
+    priority=5,
 )
+
+SCORE = ScoreRequest(
+    request_id="judge-1",
+    sequences=((1, 2, 3), (1, 2, 30000, 4)),
+    starts=(2, 1),
+    temperature=0.5,
+    top_logprobs=2,
+    version="v3",
+    priority=-4,
+)
+PUBLICATION = Publication(version="v3", path="/weights/v3", sha256="ab" * 32, live=False)
 
 
 def delta(*tokens: int, version: str = "v0", top: bool = False, finish: Any = None) -> Delta:
@@ -53,6 +76,10 @@ def body(**changes: Any) -> dict[str, Any]:
     return {**raw, "sampling_params": params, **changes}
 
 
+def score_body(**changes: Any) -> dict[str, Any]:
+    return {**over_the_wire(wire.score_request_to_json(SCORE)), **changes}
+
+
 def test_a_request_survives_the_wire() -> None:
     for stream in (True, False):
         assert wire.request_from_json(over_the_wire(wire.request_to_json(REQUEST, stream=stream))) == (REQUEST, stream)
@@ -62,6 +89,7 @@ def test_a_request_has_the_names_of_vllm() -> None:
     raw = body()
     assert raw["model"] == "v3"
     assert raw["return_token_ids"] is True
+    assert raw["priority"] == 5
     assert raw["sampling_params"]["logprobs"] == 2
     assert raw["sampling_params"]["stop_token_ids"] == [2, 0]
     assert raw["sampling_params"]["logit_bias"] == {"5": -100.0, "9": 1.5}
@@ -86,6 +114,9 @@ def test_what_a_request_leaves_out_is_the_default() -> None:
         (body(token_ids=[1, None]), "token_ids"),
         (body(token_ids=[2**40]), "token_ids"),
         (body(model=3), "model"),
+        (body(priority="high"), "priority"),
+        (body(priority=True), "priority"),
+        (body(priority=0.5), "priority"),
         (body() | {"sampling_params": None}, "sampling_params"),
         (body(sampling_params={"max_tokens": 0}), "max_tokens"),
         (body(sampling_params={"max_tokens": None}), "max_tokens"),
@@ -161,9 +192,109 @@ def test_spans_follow_the_versions_of_the_deltas() -> None:
     assert spans == [VersionSpan("v0", 0, 3), VersionSpan("v1", 3, 5)]
 
 
+def test_a_score_request_survives_the_wire() -> None:
+    raw = score_body()
+    assert wire.score_request_from_json(raw) == SCORE
+    assert raw == {
+        "request_id": "judge-1",
+        "sequences": [[1, 2, 3], [1, 2, 30000, 4]],
+        "starts": [2, 1],
+        "model": "v3",
+        "temperature": 0.5,
+        "top_logprobs": 2,
+        "priority": -4,
+    }
+
+
+def test_what_a_score_request_leaves_out_is_the_default() -> None:
+    raw = {"request_id": "r", "sequences": [[1, 2]], "starts": [1]}
+    assert wire.score_request_from_json(raw) == ScoreRequest(request_id="r", sequences=((1, 2),), starts=(1,))
+    assert wire.score_request_from_json(raw).priority == BACKGROUND
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        ("text", "JSON object"),
+        (score_body(request_id=None), "request_id"),
+        (score_body(sequences=None), "sequences"),
+        (score_body(sequences=[], starts=[]), "sequences"),
+        (score_body(sequences=[[1, 2], 3]), "sequence 1"),
+        (score_body(sequences=[[1, -2], [1, 2]]), "sequence 0"),
+        (score_body(starts=[1]), "2 sequences came with 1 starts"),
+        (score_body(starts=[1, 0]), "starts"),
+        (score_body(starts=[3, 1]), "starts"),
+        (score_body(starts="12"), "starts"),
+        (score_body(temperature="hot"), "temperature"),
+        (score_body(temperature=0), "temperature"),
+        (score_body(temperature=float("nan")), "temperature"),
+        (score_body(top_logprobs=21), "top_logprobs"),
+        (score_body(top_logprobs=1.5), "top_logprobs"),
+        (score_body(model=["v3"]), "model"),
+        (score_body(priority="low"), "priority"),
+    ],
+)
+def test_a_wrong_score_request_is_refused_and_the_field_named(raw: Any, field: str) -> None:
+    with pytest.raises(EngineRefused, match=field) as refusal:
+        wire.score_request_from_json(raw)
+    assert refusal.value.status == 400
+
+
+def test_scores_survive_the_wire() -> None:
+    scores = (
+        Scored(logprobs=(-0.1, -2.25)),
+        Scored(logprobs=(-1e-17,), top_logprobs=((TokenLogprob(7, -0.5), TokenLogprob(3, -1.75)),)),
+    )
+    raw = over_the_wire({"scores": [wire.scored_to_json(scored) for scored in scores]})
+    assert raw["scores"][1] == {"logprobs": [-1e-17], "top_logprobs": [[[7, -0.5], [3, -1.75]]]}
+    assert wire.scores_from_json(raw) == scores
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_a_score_that_json_cannot_write_is_an_error(value: float) -> None:
+    with pytest.raises(EngineError, match="not finite"):
+        wire.scored_to_json(Scored(logprobs=(-1.0, value)))
+
+
+def test_a_publication_survives_the_wire() -> None:
+    raw = over_the_wire(wire.publication_to_json(PUBLICATION))
+    assert raw == {"version": "v3", "path": "/weights/v3", "sha256": "ab" * 32, "live": False}
+    assert wire.publication_from_json(raw) == PUBLICATION
+    del raw["live"]
+    assert wire.publication_from_json(raw).live
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"version": ""}, "version"),
+        ({"version": 3}, "version"),
+        ({"path": None}, "path"),
+        ({"sha256": 5}, "sha256"),
+        ({"live": "yes"}, "live"),
+    ],
+)
+def test_a_wrong_publication_is_refused_and_the_field_named(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(EngineRefused, match=field):
+        wire.publication_from_json(wire.publication_to_json(PUBLICATION) | changes)
+
+
+def test_what_is_retired_is_named() -> None:
+    assert wire.version_from_json({"version": "v3"}) == "v3"
+    for raw in ({}, {"version": ""}, {"version": ["v3"]}, "v3"):
+        with pytest.raises(EngineRefused):
+            wire.version_from_json(raw)
+
+
 def test_the_state_survives_the_wire() -> None:
     state = EngineState(
-        model="m", versions=("v0", "v1"), live_version="v1", context_window=64, device="cpu", dtype="float32"
+        model="m",
+        versions=("v0", "v1"),
+        live_version="v1",
+        context_window=64,
+        vocab_size=300,
+        device="cpu",
+        dtype="float32",
     )
     assert wire.state_from_json(over_the_wire(wire.state_to_json(state))) == state
 

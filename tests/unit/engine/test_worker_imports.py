@@ -45,7 +45,7 @@ def imported(code: str, *arguments: str) -> set[str]:
 
 
 def test_the_embedded_worker_stands_on_torch_and_the_standard_library() -> None:
-    names = ("__main__", "model", "sampling", "scheduler", "dtype_probe")
+    names = ("__main__", "loading", "fallback", "dtype_probe")
     modules = ",".join(f"openclaw_rl.engine.embedded.{name}" for name in names)
     got = imported(_GUARDED, modules, "torch,transformers,safetensors,numpy")
     assert "openclaw_rl.engine.server" in got

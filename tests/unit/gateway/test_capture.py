@@ -14,7 +14,18 @@ from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import EngineLost
 from openclaw_rl.gateway.capture import MAX_RESUMES, Capture, StopScanner
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.types import Delta, EngineState, GenerateRequest, Message, Request, Sampling, Tool
+from openclaw_rl.types import (
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Message,
+    Publication,
+    Request,
+    Sampling,
+    Scored,
+    ScoreRequest,
+    Tool,
+)
 
 TOOL = Tool(name="run")
 
@@ -123,6 +134,15 @@ class Mortal:
             if num_tokens >= self._lifetime and delta.finish_reason is None:
                 self.deaths += 1
                 raise EngineLost("died")
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        return await self._inner.score(request)
+
+    async def publish(self, publication: Publication) -> None:
+        await self._inner.publish(publication)
+
+    async def retire(self, version: str) -> None:
+        await self._inner.retire(version)
 
     async def state(self) -> EngineState:
         return await self._inner.state()
