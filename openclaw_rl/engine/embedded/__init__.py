@@ -1,4 +1,6 @@
-"""The embedded engine: a transformers model in a process of its own, one forward pass for each request and step.
+"""The embedded engine: continuous batching, prefix reuse and hot adapters, in a process of its own.
 
-`model.py` computes, `sampling.py` draws, `scheduler.py` takes turns and is the `Engine`; nothing is imported here.
+The way of a request: `engine.py` takes it, `scheduler.py` decides what goes into each step, `cache.py` finds what is
+already computed, `runner.py` computes (on a GPU by `graphs.py` and its `kernels.py`; other architectures by
+`fallback.py`), `sampling.py` draws. `loading.py` puts it together from `options.py`. Nothing is imported here.
 """

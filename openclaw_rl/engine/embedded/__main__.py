@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.engine.worker_process import run_worker
 from openclaw_rl.protocols import Engine
 
@@ -31,11 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     def load() -> Engine:
         # Importing torch and transformers takes seconds; here, in the loading thread, the worker already watches
         # whether its parent still lives.
-        from openclaw_rl.engine.embedded.model import EmbeddedOptions, Model
-        from openclaw_rl.engine.embedded.scheduler import EmbeddedEngine
+        from openclaw_rl.engine.embedded.loading import load_engine
 
-        options = EmbeddedOptions.from_json(arguments.options)
-        return EmbeddedEngine(Model(arguments.model, options), max_active=options.max_active)
+        return load_engine(arguments.model, EmbeddedOptions.from_json(arguments.options))
 
     return run_worker(arguments.socket, load)
 

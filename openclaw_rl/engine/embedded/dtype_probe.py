@@ -16,16 +16,22 @@ _COMMAND = (sys.executable, "-m", "openclaw_rl.engine.embedded.dtype_probe")
 
 def why_not_bfloat16(command: Sequence[str] = _COMMAND, *, timeout_s: float = 60.0) -> str | None:
     """None if the child survived and computed right, else what happened to it."""
+    return why_not("bfloat16", command, timeout_s=timeout_s)
+
+
+def why_not(what: str, command: Sequence[str], *, timeout_s: float = 60.0) -> str | None:
+    """None if the child `command` ends well, else what happened to the probe of `what`."""
     try:
         child = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
-        return f"the bfloat16 probe did not finish in {timeout_s:g} s"
+        return f"the {what} probe did not finish in {timeout_s:g} s"
     except OSError as error:
-        return f"the bfloat16 probe could not be started: {error}"
+        return f"the {what} probe could not be started: {error}"
     if child.returncode < 0:
-        return f"the bfloat16 probe died of {signal.Signals(-child.returncode).name}"
+        return f"the {what} probe died of {signal.Signals(-child.returncode).name}"
     if child.returncode > 0:
-        return f"the bfloat16 probe failed with exit status {child.returncode}"
+        last = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return f"the {what} probe failed with exit status {child.returncode}{last and f': {last}'}"
     return None
 
 

@@ -1,136 +1,377 @@
-"""Many requests, one model -> an `Engine` whose answers advance in turn.
+"""Jobs -> steps: which tokens of which jobs go through the model next, and what comes of them.
 
-Consumes requests; produces deltas into each request's outbox; waits for nothing while there is work; woken by
-`generate`. The model computes in a thread of its own, everything else happens on the event loop, so there is nothing
-to lock. At most `max_active` requests hold a cache; the others wait in line. A cancelled request is dropped before its
-next forward pass. Knows no torch.
+One step feeds the model at most one token of every answer that is being written and at most `prefill_chunk` tokens of
+prompts, in one pass. So a long prompt holds up running answers by one such chunk and no more. Jobs are served by
+priority, then by arrival; at most `max_active` at a time, and a job that is pushed out keeps what it has computed. When
+the cache is full the last of those who are served gives its part up and computes it again later: tokens are what
+counts, keys and values can always be made again.
+
+Synchronous and single-threaded; the same calls give the same steps. Knows no event loop, no wire and no files.
+Axes: R rows, H hidden, V vocabulary.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncGenerator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
 
-from openclaw_rl.engine.admission import admit
-from openclaw_rl.engine.wire import coalesce
-from openclaw_rl.errors import EngineError, EngineLost
-from openclaw_rl.types import Delta, EngineState, GenerateRequest
+import torch
+from torch import Tensor
+
+from openclaw_rl.engine.embedded import sampling
+from openclaw_rl.engine.embedded.cache import MayReuse, Strand, Strands
+from openclaw_rl.engine.embedded.runner import Piece
+from openclaw_rl.errors import EngineError
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.types import PERSON, Delta, GenerateRequest, Scored, TokenLogprob
 
 _log = logging.getLogger(__name__)
 
-G = TypeVar("G")
+_HEADROOM = 64
+"""Tokens of an answer that a new strand has room for at once."""
+
+_HEAD_ROWS = 64
+"""Rows of logits that are held at a time when positions are scored: 64 of 152,000 entries are 39 MB."""
 
 
-class Stepper(Protocol[G]):
-    """What computes: `begin` makes the private state of an answer, `advance` is one forward pass of it."""
+class Runner(Protocol):
+    """What computes: `runner.NetworkRunner`, or the fallback for architectures of others."""
 
-    state: EngineState
+    vocab_size: int
+    context_window: int
+    bytes_per_token: int
+    device: torch.device
 
-    def begin(self, request: GenerateRequest, version: str, max_tokens: int) -> G: ...
+    def new_storage(self, capacity: int) -> Any: ...
 
-    def advance(self, generation: G) -> Delta | None: ...
+    def run(self, pieces: Sequence[Piece]) -> list[Tensor]: ...
+
+    def decode(
+        self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
+    ) -> sampling.Draws | None: ...
+
+    def attach(self, adapter: AdapterWeights) -> None: ...
+
+    def detach(self, adapter: AdapterWeights) -> None: ...
+
+    def logits(self, hidden_RH: Tensor) -> Tensor: ...
 
 
-class _Job(Generic[G]):
-    """A request in the engine. `over` is set by whoever stops first: the reader that leaves, or the last delta."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """One version as the scheduler sees it: what runs it, and whose keys and values may serve it."""
 
-    def __init__(self, generation: G) -> None:
-        self.generation = generation
+    label: str
+    runner: Runner
+    adapter: AdapterWeights | None
+    may_reuse: MayReuse
+
+
+class Job(ABC):
+    """A sequence that is read by the model. `over` is final: set by the last result, a failure or a cancellation."""
+
+    def __init__(self, token_ids: Sequence[int], weights: Weights, priority: int) -> None:
+        self.token_ids = list(token_ids)
+        self.weights = weights
+        self.priority = priority
+        self.order = 0
+        self.strand: Strand[Any] | None = None
+        self.num_cached: int | None = None
         self.over = False
-        self.error: EngineError | None = None
-        self.outbox: list[Delta] = []
-        self.news = asyncio.Event()
 
-    def put(self, delta: Delta) -> None:
-        self.outbox.append(delta)
-        self.over = self.over or delta.finish_reason is not None
-        self.news.set()
-
-    def fail(self, error: EngineError) -> None:
-        self.error = error
-        self.over = True
-        self.news.set()
-
-    async def take(self) -> list[Delta]:
-        """What waits, in as few deltas as possible; raises the job's error once nothing waits."""
-        await self.news.wait()
-        if self.error is not None and not self.outbox:
-            raise self.error
-        waiting, self.outbox = self.outbox, []
-        if not self.over:
-            self.news.clear()
-        return coalesce(waiting)
-
-
-class EmbeddedEngine(Generic[G]):
-    """An `Engine` over a `Stepper`."""
-
-    def __init__(self, stepper: Stepper[G], *, max_active: int = 8) -> None:
-        self._stepper = stepper
-        self._max_active = max_active
-        self._waiting: deque[_Job[G]] = deque()
-        self._active: list[_Job[G]] = []
-        self._running: asyncio.Task[None] | None = None
-        # One thread, always the same: each thread that calls torch gets an OpenMP team of its own.
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
+    def may_reuse(self, version: str) -> bool:
+        """Whether keys and values that this version computed will do."""
+        return self.weights.may_reuse(version)
 
     @property
-    def num_requests(self) -> int:
-        """Requests that compute or wait in line."""
-        return sum(not job.over for job in (*self._active, *self._waiting))
+    @abstractmethod
+    def num_to_feed(self) -> int:
+        """Tokens that the model has to see before this job needs logits again."""
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """Deltas as they are sampled; tokens that piled up behind a slow reader come as one delta."""
-        version, max_tokens = admit(request, self._stepper.state)
-        job = _Job(self._stepper.begin(request, version, max_tokens))
-        self._waiting.append(job)
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._run())
-        try:
-            finished = False
-            while not finished:
-                for delta in await job.take():
-                    finished = delta.finish_reason is not None
-                    yield delta
-        finally:
+    @property
+    @abstractmethod
+    def first_wanted(self) -> int:
+        """The first token behind which logits are wanted."""
+
+    @property
+    @abstractmethod
+    def most_tokens(self) -> int:
+        """Tokens of cache that this job may come to need."""
+
+
+class Answer(Job):
+    """A request to go on writing."""
+
+    def __init__(self, request: GenerateRequest, weights: Weights, max_tokens: int) -> None:
+        super().__init__(request.token_ids, weights, request.priority)
+        self.request = request
+        self.num_left = max_tokens
+        self._row: sampling.Row | None = None
+
+    @property
+    def num_to_feed(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def first_wanted(self) -> int:
+        return len(self.token_ids) - 1
+
+    @property
+    def most_tokens(self) -> int:
+        return len(self.token_ids) + self.num_left
+
+    def row_on(self, device: torch.device, vocab_size: int) -> sampling.Row:
+        """The request as the sampler sees it, made where the logits will be."""
+        if self._row is None:
+            self._row = sampling.Row(self.request.sampling, self.request.token_ids, vocab_size, device)
+        return self._row
+
+    def add(self, token: int, logprob: float, top: tuple[TokenLogprob, ...] | None) -> Delta:
+        """The sampled token as the delta that is sent."""
+        self.token_ids.append(token)
+        self.num_left -= 1
+        stopped = token in self.request.stop_token_ids
+        finish = "stop" if stopped else "length" if self.num_left == 0 else None
+        self.over = finish is not None
+        return Delta(
+            token_ids=(token,),
+            logprobs=(logprob,),
+            version=self.weights.label,
+            top_logprobs=None if top is None else (top,),
+            finish_reason=finish,  # type: ignore[arg-type]
+            num_cached_tokens=self.num_cached or 0,
+        )
+
+
+class Reading(Job):
+    """A sequence whose tokens from `start` on are scored; the last one is compared, never fed."""
+
+    def __init__(
+        self, token_ids: Sequence[int], start: int, weights: Weights, *, temperature: float, top: int, priority: int
+    ) -> None:
+        super().__init__(token_ids, weights, priority)
+        self.start = start
+        self.temperature = temperature
+        self.top = top
+        self.logprobs: list[float] = []
+        self.tops: list[tuple[TokenLogprob, ...]] = []
+
+    def may_reuse(self, version: str) -> bool:
+        """Scores are exact whatever the rule for answers is: they decide which version goes live."""
+        return version == self.weights.label
+
+    @property
+    def num_to_feed(self) -> int:
+        return len(self.token_ids) - 1
+
+    @property
+    def first_wanted(self) -> int:
+        return self.start - 1 + len(self.logprobs)
+
+    @property
+    def most_tokens(self) -> int:
+        return len(self.token_ids) - 1
+
+    def scored(self) -> Scored:
+        return Scored(logprobs=tuple(self.logprobs), top_logprobs=tuple(self.tops) if self.top else None)
+
+
+Result = tuple[Job, Delta | Scored | EngineError]
+
+
+class Scheduler:
+    """All jobs of an engine."""
+
+    def __init__(self, strands: Strands[Any], *, max_active: int, prefill_chunk: int) -> None:
+        self._strands = strands
+        self._max_active = max_active
+        self._prefill_chunk = prefill_chunk
+        self._jobs: list[Job] = []
+        self._arrivals = count()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._jobs)
+
+    @property
+    def num_jobs(self) -> int:
+        return len(self._jobs)
+
+    def submit(self, job: Job) -> None:
+        """The job takes its place in line."""
+        job.order = next(self._arrivals)
+        self._jobs.append(job)
+        self._jobs.sort(key=lambda job: (job.priority, job.order))
+
+    def cancel(self, job: Job) -> None:
+        """The job computes no further step; a second call does nothing."""
+        job.over = True
+        self._let_go(job)
+
+    def forget(self, weights: Weights) -> None:
+        """Free what is held of a version that is gone."""
+        self._strands.forget(weights.label)
+        if weights.adapter is not None:
+            weights.runner.detach(weights.adapter)
+
+    def step(self) -> list[Result]:
+        """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
+        results: list[Result] = []
+        by_runner: defaultdict[Runner, list[tuple[Job, Piece]]] = defaultdict(list)
+        for job, piece in self._plan():
+            by_runner[job.weights.runner].append((job, piece))
+        for runner, work in by_runner.items():
+            jobs = [job for job, _ in work]
+            try:
+                results += self._run(runner, work)
+            except Exception as error:
+                # The boundary of the model: what fails in one pass, such as memory, must not end other requests.
+                _log.exception("forward pass failed")
+                failure = EngineError(f"the model failed with {type(error).__name__}; the engine's log has more")
+                results += [(job, failure) for job in jobs if not job.over]
+                self._fail(jobs)
+        for job in [job for job in self._jobs if job.over]:
+            self._let_go(job)
+        return results
+
+    def _plan(self) -> list[tuple[Job, Piece]]:
+        planned: list[tuple[Job, Piece]] = []
+        budget, num_active, person_writes = self._prefill_chunk, 0, False
+        for job in list(self._jobs):
+            if num_active == self._max_active:
+                break
+            if job.strand is None and budget <= 0:
+                continue
+            if job.strand is None and not self._admit(job):
+                break  # whoever comes later does not overtake one that waits for memory
+            num_active += 1
+            assert job.strand is not None
+            num_left = job.num_to_feed - job.strand.length
+            if job.priority > PERSON and person_writes and num_left > 1:
+                budget = min(budget, self._prefill_chunk // 4)  # the chunk that a person's answer waits for is shorter
+            size = 1 if num_left == 1 else min(num_left, budget)
+            if size <= 0:
+                continue
+            while not self._strands.reserve(job.strand, job.strand.length + size):
+                if not self._make_way(job):
+                    self._strands.drop(job.strand)
+                    job.strand = None
+                    return planned
+            if num_left == 1:
+                person_writes = person_writes or job.priority == PERSON
+            else:
+                budget -= size
+            planned.append((job, self._piece(job, size)))
+        return planned
+
+    def _piece(self, job: Job, size: int) -> Piece:
+        assert job.strand is not None
+        start = job.strand.length
+        return Piece(
+            strand=job.strand,
+            token_ids=job.token_ids[start : start + size],
+            version=job.weights.label,
+            adapter=job.weights.adapter,
+            num_wanted=max(0, start + size - max(start, job.first_wanted)),
+        )
+
+    def _admit(self, job: Job) -> bool:
+        """Gives the job a strand; False if there is no memory for it now."""
+        prefix = job.token_ids[: job.first_wanted + 1]
+        room = min(job.num_to_feed + _HEADROOM, job.most_tokens)
+        while (strand := self._strands.take(prefix, job.may_reuse, room=room)) is None:
+            if not self._make_way(job):
+                return False
+        job.strand = strand
+        if job.num_cached is None:
+            job.num_cached = strand.length
+        return True
+
+    def _make_way(self, job: Job) -> bool:
+        """Takes the strand of the last one in line away; False if nobody behind `job` has one."""
+        for other in reversed(self._jobs):
+            if other is job:
+                return False
+            if other.strand is not None:
+                self._strands.drop(other.strand)
+                other.strand = None
+                return True
+        return False
+
+    def _run(self, runner: Runner, work: Sequence[tuple[Job, Piece]]) -> list[Result]:
+        answers = [job for job, piece in work if isinstance(job, Answer) and len(piece.token_ids) == piece.num_wanted]
+        if len(answers) == len(work):
+            draws = runner.decode([piece for _, piece in work], _rows(answers, runner), _positions(answers))
+            if draws is not None:
+                return self._drawn(answers, draws)
+        rows = runner.run([piece for _, piece in work])
+        results: list[Result] = []
+        writing: list[tuple[Answer, Tensor]] = []
+        for (job, _), hidden_RH in zip(work, rows, strict=True):
+            if not len(hidden_RH):
+                continue
+            if isinstance(job, Answer):
+                writing.append((job, hidden_RH))
+            elif isinstance(job, Reading):
+                results += self._score(runner, job, hidden_RH)
+        return results + self._draw(runner, writing)
+
+    def _draw(self, runner: Runner, writing: Sequence[tuple[Answer, Tensor]]) -> list[Result]:
+        if not writing:
+            return []
+        answers = [job for job, _ in writing]
+        logits_RV = runner.logits(torch.cat([hidden for _, hidden in writing]))
+        return self._drawn(answers, sampling.draw(logits_RV, _rows(answers, runner), _positions(answers)))
+
+    def _drawn(self, answers: Sequence[Answer], draws: sampling.Draws) -> list[Result]:
+        results: list[Result] = []
+        for i, job in enumerate(answers):
+            if draws.failed[i]:
+                results.append((job, EngineError(sampling.NOT_A_NUMBER)))
+                self._fail([job])
+            else:
+                results.append((job, job.add(draws.token_ids[i], draws.logprobs[i], draws.top_logprobs[i])))
+        return results
+
+    def _score(self, runner: Runner, job: Reading, hidden_RH: Tensor) -> list[Result]:
+        for part_RH in hidden_RH.split(_HEAD_ROWS):
+            first = job.start + len(job.logprobs)
+            ids_R = torch.tensor(job.token_ids[first : first + len(part_RH)], device=part_RH.device)
+            found = sampling.gather_logprobs(runner.logits(part_RH), ids_R, job.temperature, job.top)
+            if any(found.failed):
+                self._fail([job])
+                return [(job, EngineError(sampling.NOT_A_NUMBER))]
+            job.logprobs += found.logprobs
+            job.tops += [top for top in found.top_logprobs if top is not None]
+        if job.start + len(job.logprobs) < len(job.token_ids):
+            return []
+        job.over = True
+        return [(job, job.scored())]
+
+    def _fail(self, jobs: Sequence[Job]) -> None:
+        """What these jobs computed is in doubt: nobody else may use it."""
+        for job in jobs:
             job.over = True
+            if job.strand is not None:
+                self._strands.drop(job.strand)
+                job.strand = None
 
-    async def state(self) -> EngineState:
-        """What the model says about itself."""
-        return self._stepper.state
+    def _let_go(self, job: Job) -> None:
+        if job in self._jobs:
+            self._jobs.remove(job)
+        if job.strand is not None:
+            self._strands.release(job.strand)
+            job.strand = None
 
-    async def close(self) -> None:
-        """Ends what runs; returns when the model's thread is idle."""
-        for job in (*self._active, *self._waiting):
-            job.fail(EngineLost("the engine was closed"))
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,))
-        await asyncio.to_thread(self._thread.shutdown)
 
-    async def _run(self) -> None:
-        while self._waiting or self._active:
-            while self._waiting and len(self._active) < self._max_active:
-                self._active.append(self._waiting.popleft())
-            for job in self._active:
-                if not job.over:
-                    await self._advance(job)
-            self._active = [job for job in self._active if not job.over]
+def _rows(answers: Sequence[Answer], runner: Runner) -> list[sampling.Row]:
+    return [job.row_on(runner.device, runner.vocab_size) for job in answers]
 
-    async def _advance(self, job: _Job[G]) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            delta = await loop.run_in_executor(self._thread, self._stepper.advance, job.generation)
-        except EngineError as error:
-            job.fail(error)
-        except Exception as error:
-            # The boundary of the model: out of memory in one answer must not end the others.
-            _log.exception("forward pass failed")
-            job.fail(EngineError(f"the model failed with {type(error).__name__}; the engine's log has the traceback"))
-        else:
-            if delta is not None:
-                job.put(delta)
+
+def _positions(answers: Sequence[Answer]) -> list[int]:
+    return [len(job.token_ids) for job in answers]

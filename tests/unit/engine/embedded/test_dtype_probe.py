@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
-from openclaw_rl.engine.embedded.model import choose_dtype
+from openclaw_rl.engine.embedded.loading import choose_dtype
 
 
 def python(code: str) -> list[str]:
@@ -19,6 +19,7 @@ def python(code: str) -> list[str]:
     [
         (python("import os, signal; os.kill(os.getpid(), signal.SIGILL)"), "died of SIGILL"),
         (python("raise SystemExit(3)"), "exit status 3"),
+        (python("import no_such_module"), "exit status 1: ModuleNotFoundError: No module named 'no_such_module'"),
         (["/nonexistent/python"], "could not be started"),
     ],
 )

@@ -1,47 +1,84 @@
-"""The embedded model against transformers itself."""
+"""A loaded engine against transformers itself, on tiny models of both families; and what cannot be loaded."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from openclaw_rl.engine.embedded.model import EmbeddedOptions, Model
-from openclaw_rl.engine.wire import merge
+from openclaw_rl.engine.embedded.engine import EmbeddedEngine
+from openclaw_rl.engine.embedded.loading import load_engine
+from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
-from openclaw_rl.types import BASE_VERSION, Delta
-from tests.tiny import CONTEXT_WINDOW, VOCAB_SIZE
-from tests.unit.engine.prompts import ask
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.model.architecture import Architecture
+from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.types import BASE_VERSION, Delta, Publication
+from tests.tiny import CONTEXT_WINDOW
+from tests.unit.engine.prompts import ask, whole
 
 PROMPTS = [[1, 300, 20, 30, 40], [1, 7], list(range(3, 90)), [500]]
+FAMILIES = ["llama", "qwen3", "gemma2"]
+"""The last one is not ours: it runs through transformers."""
 
 
 @pytest.fixture(scope="module")
-def oracle(tiny_model: Path) -> Any:
-    return AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32).eval()
+def folders(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    sizes: dict[str, Any] = {
+        "vocab_size": 512,
+        "hidden_size": 48,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "max_position_embeddings": CONTEXT_WINDOW,
+        "initializer_range": 0.2,
+        "eos_token_id": 2,
+        "bos_token_id": 1,
+        "pad_token_id": 0,
+    }
+    made = {"llama": tiny_model}
+    torch.manual_seed(1)
+    for name, model in (
+        ("qwen3", Qwen3ForCausalLM(Qwen3Config(tie_word_embeddings=False, **sizes))),
+        ("gemma2", Gemma2ForCausalLM(Gemma2Config(sliding_window=CONTEXT_WINDOW, **sizes))),
+    ):
+        made[name] = tmp_path_factory.mktemp("models") / name
+        model.save_pretrained(made[name])
+    return made
 
 
-@pytest.fixture(scope="module")
-def model(tiny_model: Path) -> Model:
-    return Model(tiny_model, EmbeddedOptions(device="cpu", prefill_chunk=16))
+@pytest.fixture(params=FAMILIES)
+def folder(request: pytest.FixtureRequest, folders: dict[str, Path]) -> Path:
+    return folders[request.param]
 
 
-def run(model: Model, prompt: Sequence[int], stop: tuple[int, ...] = (), **sampling: Any) -> Delta:
+@pytest.fixture
+def oracle(folder: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+@pytest.fixture
+async def engine(folder: Path) -> AsyncIterator[EmbeddedEngine]:
+    loaded = load_engine(folder, options())
+    yield loaded
+    await loaded.close()
+
+
+def options(**changes: Any) -> EmbeddedOptions:
+    return EmbeddedOptions(**{"device": "cpu", "prefill_chunk": 16, "kv_bytes": 2**24, **changes})
+
+
+async def run(engine: EmbeddedEngine, prompt: Sequence[int], **sampling: Any) -> Delta:
     """The whole answer, at most 24 tokens unless `sampling` says otherwise."""
-    request = ask(prompt, **{"max_tokens": 24, **sampling})
-    generation = model.begin(request, BASE_VERSION, request.sampling.max_tokens)
-    generation.stop_token_ids = frozenset(stop)
-    deltas: list[Delta] = []
-    while not deltas or deltas[-1].finish_reason is None:
-        delta = model.advance(generation)
-        deltas += [delta] if delta is not None else []
-    return merge(deltas)
+    return await whole(engine, ask(prompt, **{"max_tokens": 24, **sampling}))
 
 
 def plain_logprobs(oracle: Any, prompt: Sequence[int], answer: Sequence[int], temperature: float) -> torch.Tensor:
@@ -51,92 +88,139 @@ def plain_logprobs(oracle: Any, prompt: Sequence[int], answer: Sequence[int], te
     return torch.log_softmax(logits / temperature, dim=-1)
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
 @pytest.mark.parametrize("penalty", [1.0, 1.3])
-def test_greedy_is_what_transformers_generates(oracle: Any, model: Model, prompt: list[int], penalty: float) -> None:
-    expected = oracle.generate(
-        torch.tensor([prompt]),
-        attention_mask=torch.ones(1, len(prompt)),
-        do_sample=False,
-        max_new_tokens=24,
-        repetition_penalty=penalty,
-        eos_token_id=None,
-        pad_token_id=0,
-    )[0, len(prompt) :].tolist()
-    answer = run(model, prompt, temperature=0.0, repetition_penalty=penalty)
-    assert list(answer.token_ids) == expected
-    assert answer.finish_reason == "length"
+async def test_greedy_is_what_transformers_generates(oracle: Any, engine: EmbeddedEngine, penalty: float) -> None:
+    for prompt in PROMPTS:
+        expected = oracle.generate(
+            torch.tensor([prompt]),
+            attention_mask=torch.ones(1, len(prompt)),
+            do_sample=False,
+            max_new_tokens=24,
+            repetition_penalty=penalty,
+            eos_token_id=None,
+            pad_token_id=0,
+        )[0, len(prompt) :].tolist()
+        answer = await run(engine, prompt, temperature=0.0, repetition_penalty=penalty)
+        assert list(answer.token_ids) == expected
+        assert answer.finish_reason == "length"
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0])
-def test_logprobs_are_those_of_a_plain_forward_pass(oracle: Any, model: Model, temperature: float) -> None:
+async def test_logprobs_are_those_of_a_plain_forward_pass(
+    oracle: Any, engine: EmbeddedEngine, temperature: float
+) -> None:
     for prompt in PROMPTS:
-        answer = run(model, prompt, temperature=temperature, seed=4, top_p=0.9, top_logprobs=5)
+        answer = await run(engine, prompt, temperature=temperature, seed=4, top_p=0.9, top_logprobs=5)
         plain = plain_logprobs(oracle, prompt, answer.token_ids, temperature or 1.0)
         sampled = plain.gather(1, torch.tensor(answer.token_ids)[:, None])[:, 0]
         assert answer.logprobs == pytest.approx(sampled.tolist(), abs=1e-4)
         assert answer.top_logprobs is not None
         for row, tops in zip(plain, answer.top_logprobs, strict=True):
             assert [top.logprob for top in tops] == pytest.approx(row.topk(5).values.tolist(), abs=1e-4)
-            assert [row[top.token_id].item() for top in tops] == pytest.approx([t.logprob for t in tops], abs=1e-4)
 
 
-def test_a_seed_gives_the_same_answer_again(model: Model) -> None:
-    first, again, other = (run(model, PROMPTS[0], temperature=1.0, seed=seed) for seed in (7, 7, 8))
-    assert first == again
-    assert first.token_ids != other.token_ids
+async def test_a_session_is_read_once_in_every_family(engine: EmbeddedEngine, folder: Path) -> None:
+    prompt = list(range(3, 60))
+    first = await run(engine, prompt, temperature=0.0, max_tokens=5)
+    longer = [*prompt, *first.token_ids, 9, 10]
+    again = await run(engine, longer, temperature=0.0, max_tokens=5)
+    assert (first.num_cached_tokens, again.num_cached_tokens) == (0, len(prompt) + 4)
+    fork = await run(engine, [*longer[:30], 11], temperature=0.0, max_tokens=5)
+    assert fork.num_cached_tokens == 30
+    fresh = load_engine(folder, options())
+    for known, asked in ((again, longer), (fork, [*longer[:30], 11])):
+        assert (await run(fresh, asked, temperature=0.0, max_tokens=5)).token_ids == known.token_ids
+    await fresh.close()
 
 
-def test_a_continued_answer_is_the_uncut_one(model: Model) -> None:
-    uncut = run(model, PROMPTS[0], temperature=1.0, seed=7)
+async def test_a_continued_answer_is_the_uncut_one(engine: EmbeddedEngine) -> None:
+    uncut = await run(engine, PROMPTS[0], temperature=1.0, seed=7)
+    assert (await run(engine, PROMPTS[0], temperature=1.0, seed=7)).token_ids == uncut.token_ids
+    assert (await run(engine, PROMPTS[0], temperature=1.0, seed=8)).token_ids != uncut.token_ids
     for cut in (1, 9, 23):
-        rest = run(model, [*PROMPTS[0], *uncut.token_ids[:cut]], temperature=1.0, seed=7, max_tokens=24 - cut)
+        rest = await run(engine, [*PROMPTS[0], *uncut.token_ids[:cut]], temperature=1.0, seed=7, max_tokens=24 - cut)
         assert rest.token_ids == uncut.token_ids[cut:]
 
 
-@pytest.mark.parametrize("chunk", [1, 5, 86, 87, 500])
-def test_a_prompt_may_be_read_in_pieces(tiny_model: Path, model: Model, chunk: int) -> None:
-    other = Model(tiny_model, EmbeddedOptions(device="cpu", prefill_chunk=chunk))
-    expected, answer = run(model, PROMPTS[2], temperature=0.0), run(other, PROMPTS[2], temperature=0.0)
-    assert answer.token_ids == expected.token_ids
-    assert answer.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+async def test_an_adapter_from_disk_answers_as_the_merged_model(folders: dict[str, Path], tmp_path: Path) -> None:
+    for family in ("llama", "qwen3"):
+        folder = folders[family]
+        arch = Architecture.from_config(json.loads((folder / "config.json").read_text()))
+        assert arch is not None
+        adapter = AdapterWeights.random(
+            arch, rank=4, alpha=8.0, device=torch.device("cpu"), dtype=torch.float32, seed=3
+        )
+        for i, parameter in enumerate(adapter.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)) * 0.2)
+        adapter.save(tmp_path / family)
+        oracle = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        state = oracle.state_dict()
+        saved = _lora_pairs(tmp_path / family)
+        for name, (a, b) in saved.items():
+            state[name] += 2.0 * b @ a
+        oracle.load_state_dict(state)
+        engine = load_engine(folder, options())
+        publication = Publication(
+            version="v1", path=str(tmp_path / family), sha256=folder_sha256(tmp_path / family), live=True
+        )
+        await engine.publish(publication)
+        answer = await run(engine, PROMPTS[2], temperature=0.0)
+        assert answer.version == "v1"
+        plain = plain_logprobs(oracle, PROMPTS[2], answer.token_ids, 1.0)
+        assert answer.logprobs == pytest.approx(plain.max(-1).values.tolist(), abs=1e-4)
+        base = await whole(engine, ask(PROMPTS[2], version=BASE_VERSION, temperature=0.0, max_tokens=24))
+        assert base.token_ids != answer.token_ids
+        await engine.close()
 
 
-def test_each_piece_of_a_prompt_is_one_step(model: Model) -> None:
-    generation = model.begin(ask(PROMPTS[2]), BASE_VERSION, 3)
-    steps = [model.advance(generation) for _ in range(8)]
-    assert [step is not None for step in steps] == [False] * 5 + [True] * 3
-    assert steps[-1] is not None
-    assert steps[-1].finish_reason == "length"
+def _lora_pairs(folder: Path) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """As peft writes them: module -> (A [r, in], B [out, r])."""
+    from safetensors.torch import load_file
+
+    tensors = load_file(folder / "adapter_model.safetensors")
+    prefix, a = "base_model.model.", ".lora_A.weight"
+    names = [name for name in tensors if name.endswith(a)]
+    assert names
+    return {
+        name.removeprefix(prefix).replace(a, ".weight"): (tensors[name], tensors[name.replace("lora_A", "lora_B")])
+        for name in names
+    }
 
 
-def test_a_stop_id_ends_the_answer_and_belongs_to_it(model: Model) -> None:
-    uncut = run(model, PROMPTS[0], temperature=0.0).token_ids
-    stop = next(token for i, token in enumerate(uncut) if i > 2 and token not in uncut[:i])
-    answer = run(model, PROMPTS[0], stop=(stop, 511), temperature=0.0)
-    assert answer.token_ids == uncut[: uncut.index(stop) + 1]
-    assert answer.finish_reason == "stop"
+async def test_full_weights_are_published_beside_the_base(folders: dict[str, Path], tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    model = AutoModelForCausalLM.from_pretrained(folders["qwen3"], dtype=torch.float32).eval()
+    torch.manual_seed(9)
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(other)
+    engine = load_engine(folders["qwen3"], options())
+    await engine.publish(Publication(version="v1", path=str(other), sha256=folder_sha256(other)))
+    answer = await run(engine, PROMPTS[2], temperature=0.0)
+    plain = plain_logprobs(model, PROMPTS[2], answer.token_ids, 1.0)
+    assert answer.logprobs == pytest.approx(plain.max(-1).values.tolist(), abs=1e-4)
+    with pytest.raises(EngineRefused, match="another architecture"):
+        await engine.publish(
+            Publication(version="v2", path=str(folders["llama"]), sha256=folder_sha256(folders["llama"]))
+        )
+    await engine.close()
 
 
-def test_ids_outside_the_vocabulary_are_refused(model: Model) -> None:
-    with pytest.raises(EngineRefused, match=str(VOCAB_SIZE)):
-        model.begin(ask([1, VOCAB_SIZE]), BASE_VERSION, 1)
-    for token in (600, -1):
-        with pytest.raises(EngineRefused, match=str(token)):
-            model.begin(ask([1], logit_bias={5: 1.0, token: 1.0}), BASE_VERSION, 1)
+async def test_the_state_names_window_device_and_precision(tiny_model: Path) -> None:
+    engine = load_engine(tiny_model, options(context_window=64, threads=1))
+    state = await engine.state()
+    assert (state.context_window, state.vocab_size, state.device, state.dtype) == (64, 512, "cpu", "float32")
+    assert (state.model, state.versions, state.live_version) == (tiny_model.name, (BASE_VERSION,), BASE_VERSION)
+    assert str(tiny_model / "model.safetensors") in Path("/proc/self/maps").read_text(), "mapped, not copied"
+    await engine.close()
 
 
-def test_the_state_names_window_device_and_precision(tiny_model: Path, model: Model) -> None:
-    assert (model.state.context_window, model.state.device, model.state.dtype) == (CONTEXT_WINDOW, "cpu", "float32")
-    assert model.state.model == tiny_model.name
-    assert model.state.versions == (BASE_VERSION,)
-    smaller = Model(tiny_model, EmbeddedOptions(device="cpu", context_window=64, threads=1))
-    assert smaller.state.context_window == 64
-
-
-def test_float32_weights_are_mapped_not_copied(model: Model, tiny_model: Path) -> None:
-    maps = Path("/proc/self/maps").read_text()
-    assert str(tiny_model / "model.safetensors") in maps
+async def test_a_cache_that_cannot_hold_a_request_refuses_it_with_the_remedy(tiny_model: Path) -> None:
+    engine = load_engine(tiny_model, options(kv_bytes=64 * 2 * 2 * 2 * 16 * 4))
+    with pytest.raises(EngineRefused, match=r"the cache holds 64; .*engine\.kv_bytes"):
+        await run(engine, PROMPTS[2])
+    assert (await run(engine, PROMPTS[0])).finish_reason == "length"
+    await engine.close()
 
 
 def damaged(source: Path, target: Path, **config: Any) -> Path:
@@ -147,21 +231,20 @@ def damaged(source: Path, target: Path, **config: Any) -> Path:
 
 
 def test_what_cannot_be_loaded_is_a_model_error(tiny_model: Path, tmp_path: Path) -> None:
-    options = EmbeddedOptions(device="cpu")
     with pytest.raises(ModelError, match=r"no config\.json"):
-        Model(tmp_path / "nowhere", options)
+        load_engine(tmp_path / "nowhere", options())
     with pytest.raises(ModelError, match="madeup"):
-        Model(damaged(tiny_model, tmp_path / "a", model_type="madeup", architectures=["MadeUp"]), options)
-    with pytest.raises(ModelError, match="lacks weights"):
-        Model(damaged(tiny_model, tmp_path / "b", num_hidden_layers=3), options)
+        load_engine(damaged(tiny_model, tmp_path / "a", model_type="madeup", architectures=["MadeUp"]), options())
+    with pytest.raises(ModelError, match=r"lacks the tensor model\.layers\.2"):
+        load_engine(damaged(tiny_model, tmp_path / "b", num_hidden_layers=3), options())
     pickled = damaged(tiny_model, tmp_path / "c")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="cannot load"):
-        Model(pickled, options)
+    with pytest.raises(ModelError, match="neither model.safetensors nor"):
+        load_engine(pickled, options())
     broken = damaged(tiny_model, tmp_path / "d")
     (broken / "model.safetensors").write_bytes(b"not weights at all")
-    with pytest.raises(ModelError, match="cannot load"):
-        Model(broken, options)
+    with pytest.raises(ModelError, match="no whole safetensors file"):
+        load_engine(broken, options())
 
 
 @pytest.mark.parametrize("raw", [[], {"speed": 1}])
@@ -173,4 +256,4 @@ def test_wrong_options_are_named(raw: Any) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a CUDA device")
 def test_cuda_without_a_device_is_a_clear_error(tiny_model: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine\.device"):
-        Model(tiny_model, EmbeddedOptions(device="cuda"))
+        load_engine(tiny_model, options(device="cuda"))

@@ -1,0 +1,282 @@
+"""Token sequences -> the keys and values that were computed for them, kept to be used again.
+
+A *strand* is the cache of one sequence of tokens, in one piece of memory. A request takes the strand that shares the
+longest prefix with its prompt: the strand itself if little of it is lost by that, else a copy of the shared part, so
+that forks and parallel turns of one session never disturb each other. Strands that nobody uses stay until the memory
+is wanted, the least recently used go first.
+
+Each part of a strand names the version that computed it; `may_reuse` says which versions may stand in for another.
+Not thread-safe; knows no scheduler and no sampling. Axes: L layers, K key/value heads, C capacity, D head dimension.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.types import BASE_VERSION
+
+MIN_SHARED = 16
+"""A shorter common prefix is not worth a strand: two strangers' prompts begin with the same few control tokens."""
+
+_GRANULE = 64
+"""Capacities are multiples of this, so that a strand does not grow with every token."""
+
+MayReuse = Callable[[str], bool]
+"""Whether keys and values computed by this version serve the request."""
+
+
+class Storage(Protocol):
+    """The memory of one strand."""
+
+    def resized(self, num_tokens: int, capacity: int) -> Self:
+        """A storage of another capacity with a copy of the first `num_tokens` tokens."""
+        ...
+
+    def cut(self, num_tokens: int) -> None:
+        """Forget all but the first `num_tokens` tokens."""
+        ...
+
+
+S = TypeVar("S", bound=Storage)
+
+
+@dataclass(slots=True)
+class TensorStorage:
+    """Keys and values as one tensor [L, 2, K, C, D]."""
+
+    kv: Tensor
+
+    def resized(self, num_tokens: int, capacity: int) -> TensorStorage:
+        num_layers, two, num_heads, _, head_dim = self.kv.shape
+        kv = self.kv.new_empty(num_layers, two, num_heads, capacity, head_dim)
+        kv[:, :, :, :num_tokens] = self.kv[:, :, :, :num_tokens]
+        return TensorStorage(kv)
+
+    def cut(self, num_tokens: int) -> None:
+        pass  # what lies behind is written over
+
+
+@dataclass(slots=True, eq=False)
+class Strand(Generic[S]):
+    """The cache of `token_ids`. `made_by` holds (end, version) for each stretch, in order."""
+
+    storage: S
+    capacity: int
+    token_ids: array[int] = field(default_factory=lambda: array("I"))
+    made_by: list[tuple[int, str]] = field(default_factory=list)
+    is_busy: bool = True
+    last_used: int = 0
+
+    @property
+    def length(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def kv(self: Strand[TensorStorage]) -> Tensor:
+        return self.storage.kv
+
+    @property
+    def oldest_version(self) -> str | None:
+        """The version of the oldest stretch; None if the strand is empty."""
+        return self.made_by[0][1] if self.made_by else None
+
+    def append(self, token_ids: Sequence[int], version: str) -> None:
+        """These tokens were computed behind the others."""
+        self.token_ids.extend(token_ids)
+        if self.made_by and self.made_by[-1][1] == version:
+            self.made_by.pop()
+        self.made_by.append((self.length, version))
+
+    def num_usable(self, token_ids: Sequence[int], may_reuse: MayReuse) -> int:
+        """How many of the first tokens of `token_ids` this strand holds in a form that may be used."""
+        end = 0
+        for stretch_end, version in self.made_by:
+            if not may_reuse(version):
+                break
+            end = stretch_end
+        return common_prefix(self.token_ids[:end], token_ids)
+
+    def cut(self, num_tokens: int) -> None:
+        del self.token_ids[num_tokens:]
+        self.storage.cut(num_tokens)
+        kept = [(min(end, num_tokens), version) for end, version in self.made_by]
+        self.made_by = [part for i, part in enumerate(kept) if i == 0 or part[0] > kept[i - 1][0]] if num_tokens else []
+
+
+class Strands(Generic[S]):
+    """All strands of an engine, within `max_tokens` of capacity altogether."""
+
+    def __init__(self, new_storage: Callable[[int], S], *, max_tokens: int) -> None:
+        self._new_storage = new_storage
+        self._max_tokens = max_tokens
+        self._strands: list[Strand[S]] = []
+        self._clock = count()
+
+    def __len__(self) -> int:
+        return len(self._strands)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of capacity that are taken."""
+        return sum(strand.capacity for strand in self._strands)
+
+    @property
+    def max_tokens(self) -> int:
+        return self._max_tokens
+
+    def take(self, token_ids: Sequence[int], may_reuse: MayReuse, *, room: int) -> Strand[S] | None:
+        """A strand for this prompt with capacity for `room` tokens, holding as much of its prefix as there is.
+
+        At least the last token is left to compute, because its logits are wanted. None if there is no memory left.
+        """
+        wanted = array("I", token_ids[:-1])
+        found, shared = None, MIN_SHARED - 1
+        for strand in self._strands:
+            usable = strand.num_usable(wanted, may_reuse)
+            # Of two equally good ones the idle one: it need not be copied.
+            if usable > shared or (found is not None and usable == shared and found.is_busy and not strand.is_busy):
+                found, shared = strand, usable
+        if found is None:
+            return self._new(room)
+        loses_little = found.length - shared <= max(_GRANULE, shared // 4)
+        if not found.is_busy and loses_little:
+            return self._taken_over(found, shared, room)
+        if (copy := self._copy(found, shared, room)) is not None or found.is_busy:
+            return copy
+        return self._taken_over(found, shared, room)  # there is no memory for two
+
+    def reserve(self, strand: Strand[S], room: int) -> bool:
+        """Make the strand hold `room` tokens; False if there is no memory for that."""
+        if room <= strand.capacity:
+            return True
+        # By half as much again: a long answer is copied a few times, not at every step.
+        for capacity in sorted({_rounded(room), _rounded(max(room, strand.capacity * 3 // 2))}, reverse=True):
+            if self._make_room(capacity - strand.capacity):
+                strand.storage = strand.storage.resized(strand.length, capacity)
+                strand.capacity = capacity
+                return True
+        return False
+
+    def release(self, strand: Strand[S]) -> None:
+        """Nobody computes on this strand any more; it stays for those who can use it."""
+        strand.is_busy = False
+        strand.last_used = next(self._clock)
+        if not strand.length:
+            self._strands.remove(strand)
+
+    def drop(self, strand: Strand[S]) -> None:
+        """Forget the strand, because what it holds is in doubt or its memory is needed."""
+        self._strands.remove(strand)
+
+    def forget(self, version: str) -> None:
+        """Drop the idle strands that this version made any part of."""
+        self._strands = [s for s in self._strands if s.is_busy or all(name != version for _, name in s.made_by)]
+
+    def _new(self, room: int) -> Strand[S] | None:
+        capacity = _rounded(room)
+        if not self._make_room(capacity):
+            return None
+        strand = Strand(self._new_storage(capacity), capacity)
+        self._strands.append(strand)
+        return strand
+
+    def _copy(self, origin: Strand[S], num_tokens: int, room: int) -> Strand[S] | None:
+        capacity = _rounded(room)
+        if not self._make_room(capacity, keep=origin):
+            return None
+        strand = Strand(origin.storage.resized(num_tokens, capacity), capacity, origin.token_ids[:], origin.made_by[:])
+        strand.cut(num_tokens)
+        origin.last_used = next(self._clock)
+        self._strands.append(strand)
+        return strand
+
+    def _taken_over(self, strand: Strand[S], num_tokens: int, room: int) -> Strand[S] | None:
+        strand.is_busy = True
+        strand.cut(num_tokens)
+        if self.reserve(strand, room):
+            return strand
+        self.release(strand)
+        return None
+
+    def _make_room(self, num_tokens: int, keep: Strand[S] | None = None) -> bool:
+        """Let idle strands go, the least recently used first, until so many tokens fit; none if they never would."""
+        idle = [strand for strand in self._strands if not strand.is_busy and strand is not keep]
+        idle.sort(key=lambda strand: strand.last_used)
+        free = self._max_tokens - self.num_tokens
+        if free + sum(strand.capacity for strand in idle) < num_tokens:
+            return False
+        for strand in idle:
+            if free >= num_tokens:
+                break
+            self.drop(strand)
+            free += strand.capacity
+        return True
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many items two sequences of one type begin with in common; compares slices, so in C."""
+    low, high = 0, min(len(first), len(second))
+    if first[:high] == second[:high]:
+        return high
+    while low < high:  # the first `low` items are equal, the first `high` are not
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def reuse_rule(setting: str) -> Callable[[str], MayReuse]:
+    """`exact` or `reuse(n)` -> for a version, the versions whose keys and values may serve its requests.
+
+    `reuse(n)` lets those of up to n updates ago stand in, never later ones. The base weights are version 0 of
+    every line.
+    """
+    if setting == "exact":
+        return lambda version: lambda other: other == version
+    if not (found := re.fullmatch(r"reuse\(([1-9]\d*)\)", setting)):
+        raise ConfigError(f"engine.kv_after_update must be exact or reuse(n) with n >= 1, got {setting!r}")
+    most = int(found[1])
+
+    def serves(version: str) -> MayReuse:
+        line, number = _line_and_number(version)
+
+        def may_reuse(other: str) -> bool:
+            other_line, other_number = _line_and_number(other)
+            of_this_line = other_line == line or other == BASE_VERSION
+            return other == version or (of_this_line and 0 <= number - other_number <= most)
+
+        return may_reuse
+
+    return serves
+
+
+def _line_and_number(version: str) -> tuple[str, int]:
+    """`v3` and `alice/v3` -> the line and the number in it; a label of another form is a line of its own."""
+    found = re.fullmatch(r"(.*?)v(\d+)", version)
+    return (found[1], int(found[2])) if found else (version, -1)
+
+
+def _rounded(num_tokens: int) -> int:
+    return -(-num_tokens // _GRANULE) * _GRANULE
+
+
+def new_tensor_storage(
+    num_layers: int, num_kv_heads: int, head_dim: int, *, dtype: torch.dtype, device: torch.device
+) -> Callable[[int], TensorStorage]:
+    """Makes storages for a model of this shape."""
+
+    def new(capacity: int) -> TensorStorage:
+        return TensorStorage(torch.empty(num_layers, 2, num_kv_heads, capacity, head_dim, dtype=dtype, device=device))
+
+    return new

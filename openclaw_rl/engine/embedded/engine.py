@@ -1,0 +1,262 @@
+"""The scheduler in a thread of its own -> the `Engine` that the worker serves.
+
+Everything that is decided per request, versions above all, happens on the event loop: a version goes live by one
+assignment there, and requests hold on to the version they began with. The thread takes what was posted to it, makes a
+step, hands the results back in one call, and sleeps when there is nothing to do.
+
+    consumes      requests and cancellations, posted from the event loop
+    produces      deltas into each request's outbox
+    waits for     a post, while there is no job
+    woken by      `_post`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from openclaw_rl.engine.admission import admit, admit_publication, admit_retirement, admit_score
+from openclaw_rl.engine.embedded.cache import MIN_SHARED, common_prefix
+from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Scheduler, Weights
+from openclaw_rl.engine.wire import coalesce
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
+from openclaw_rl.types import (
+    BASE_VERSION,
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Publication,
+    Scored,
+    ScoreRequest,
+)
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Load = Callable[[Publication], Weights]
+"""Reads a published version from disk. Blocking; `EngineRefused` if it is not what was published."""
+
+
+@dataclass(slots=True, eq=False)
+class _Version:
+    """A loaded version and how many requests still run on it."""
+
+    weights: Weights
+    sha256: str
+    num_requests: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Outbox:
+    """What a request's reader has not seen yet. Filled and read on the event loop."""
+
+    results: list[Delta | Scored] = field(default_factory=list)
+    error: EngineError | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def take(self) -> list[Delta | Scored]:
+        """What waits; raises the error once nothing waits."""
+        await self.news.wait()
+        self.news.clear()
+        if self.error is not None and not self.results:
+            raise self.error
+        waiting, self.results = self.results, []
+        if self.error is not None:
+            self.news.set()
+        return waiting
+
+
+class EmbeddedEngine:
+    """An `Engine` over a `Scheduler`. `state` describes the base weights; versions are added to it as they come."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        base: Weights,
+        state: EngineState,
+        load: Load,
+        *,
+        max_cache_tokens: int,
+        max_queued: int,
+        max_active: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._load = load
+        self._state = state
+        self._max_cache_tokens = max_cache_tokens
+        self._max_requests = max_queued + max_active
+        self._versions = {BASE_VERSION: _Version(base, sha256="")}
+        self._live = BASE_VERSION
+        self._outboxes: dict[Job, _Outbox] = {}
+        self._score_turn = asyncio.Semaphore(max_active)
+        self._publishing = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._posted: list[Callable[[], object]] = []
+        self._wake = threading.Condition()
+        self._closing = False
+        # One thread, always the same: each thread that calls torch gets an OpenMP team of its own.
+        self._thread = threading.Thread(target=self._run, name="model", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that compute or wait in line."""
+        return len(self._outboxes)
+
+    async def state(self) -> EngineState:
+        """What is loaded now."""
+        if self._closing:
+            raise EngineLost("the model's thread has ended")
+        return EngineState(
+            model=self._state.model,
+            versions=tuple(self._versions),
+            live_version=self._live,
+            context_window=self._state.context_window,
+            vocab_size=self._state.vocab_size,
+            device=self._state.device,
+            dtype=self._state.dtype,
+        )
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """Deltas as they are sampled; tokens that piled up behind a slow reader come as one delta."""
+        label, max_tokens = admit(request, await self.state())
+        version = self._versions[label]
+        async for results in self._results(Answer(request, version.weights, max_tokens), version):
+            for delta in coalesce([result for result in results if isinstance(result, Delta)]):
+                yield delta
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        """Every sequence; where they share a prefix the first goes ahead, and the others find it computed."""
+        label = admit_score(request, await self.state())
+        version = self._versions[label]
+        readings = [
+            Reading(
+                token_ids,
+                start,
+                version.weights,
+                temperature=request.temperature,
+                top=request.top_logprobs,
+                priority=request.priority,
+            )
+            for token_ids, start in zip(request.sequences, request.starts, strict=True)
+        ]
+        first, last = min(request.sequences), max(request.sequences)  # what these two share, all share
+        goes_ahead = len(readings) > 1 and common_prefix(first, last) >= MIN_SHARED
+        scored = [await self._read(readings[0], version)] if goes_ahead else []
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._read(reading, version)) for reading in readings[len(scored) :]]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None  # one request, one answer: the others were cancelled with it
+        return (*scored, *(task.result() for task in tasks))
+
+    async def publish(self, publication: Publication) -> None:
+        """Loads the version beside what runs; from its last line on it is there, and live if that was wished."""
+        async with self._publishing:
+            if admit_publication(publication, {label: v.sha256 for label, v in self._versions.items()}):
+                weights = await asyncio.to_thread(self._load, publication)
+                self._versions[publication.version] = _Version(weights, publication.sha256)
+            if publication.live:
+                self._live = publication.version
+
+    async def retire(self, version: str) -> None:
+        """New requests no longer find the version; it is freed when the last one that runs on it ends."""
+        admit_retirement(version, await self.state())
+        retired = self._versions.pop(version)
+        if retired.num_requests == 0:
+            self._post(lambda: self._scheduler.forget(retired.weights))
+
+    async def close(self) -> None:
+        """Ends what runs; returns when the model's thread has ended."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        await asyncio.to_thread(self._thread.join)
+        self._abandon()
+
+    async def _read(self, reading: Reading, version: _Version) -> Scored:
+        async with self._score_turn:
+            ((scored,),) = [results async for results in self._results(reading, version)]
+        assert isinstance(scored, Scored)
+        return scored
+
+    async def _results(self, job: Job, version: _Version) -> AsyncGenerator[list[Delta | Scored], None]:
+        """Runs a job from its place in line to its end; leaving early cancels it."""
+        if len(self._outboxes) >= self._max_requests and not isinstance(job, Reading):
+            raise EngineRefused(
+                f"{len(self._outboxes)} requests are in line, more than engine.max_queued allows; try again later",
+                status=503,
+                code="queue_full",
+            )
+        if job.most_tokens > self._max_cache_tokens:
+            raise EngineRefused(
+                f"prompt and answer may take {job.most_tokens} tokens and the cache holds {self._max_cache_tokens}; "
+                "ask for fewer max_tokens, or raise engine.kv_bytes",
+                code="cache_too_small",
+            )
+        self._loop = asyncio.get_running_loop()
+        version.num_requests += 1
+        outbox = self._outboxes[job] = _Outbox()
+        self._post(lambda: self._scheduler.submit(job))
+        try:
+            finished = False
+            while not finished:
+                results = await outbox.take()
+                last = results[-1]
+                finished = isinstance(last, Scored) or last.finish_reason is not None
+                yield results
+        finally:
+            del self._outboxes[job]
+            self._post(lambda: self._scheduler.cancel(job))
+            version.num_requests -= 1
+            if version.num_requests == 0 and self._versions.get(version.weights.label) is not version:
+                self._post(lambda: self._scheduler.forget(version.weights))
+
+    def _post(self, work: Callable[[], object]) -> None:
+        with self._wake:
+            self._posted.append(work)
+            self._wake.notify()
+
+    def _deliver(self, results: list[Result]) -> None:
+        for job, result in results:
+            outbox = self._outboxes.get(job)
+            if outbox is None:
+                continue  # its reader has left
+            if isinstance(result, EngineError):
+                outbox.error = result
+            else:
+                outbox.results.append(result)
+            outbox.news.set()
+
+    def _abandon(self) -> None:
+        for outbox in self._outboxes.values():
+            outbox.error = EngineLost("the model's thread has ended")
+            outbox.news.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._work()
+        except Exception:
+            # A defect of ours, or memory that is gone for good. Whoever asks next learns it, and the supervisor, whose
+            # question after our state fails too, replaces this process.
+            _log.critical("the model's thread ended", exc_info=True)
+            self._closing = True
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._abandon)
+
+    def _work(self) -> None:
+        with self._wake:
+            while not (self._posted or self._closing or self._scheduler.has_work):
+                self._wake.wait()
+            posted, self._posted = self._posted, []
+        for work in posted:
+            work()
+        results = self._scheduler.step()
+        if results and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._deliver, results)

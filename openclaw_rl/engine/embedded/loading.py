@@ -1,0 +1,183 @@
+"""A model folder and options -> an engine that runs; a published folder -> weights it can switch to.
+
+Chooses device, precision and how much memory the cache may take, and says in the log what it chose. Full weights are
+told from an adapter by their `config.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from openclaw_rl.engine.admission import verify
+from openclaw_rl.engine.embedded.cache import Strands, reuse_rule
+from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
+from openclaw_rl.engine.embedded.engine import EmbeddedEngine
+from openclaw_rl.engine.embedded.graphs import why_not
+from openclaw_rl.engine.embedded.options import EmbeddedOptions
+from openclaw_rl.engine.embedded.quantised import try_quantised
+from openclaw_rl.engine.embedded.runner import NetworkRunner
+from openclaw_rl.engine.embedded.scheduler import Runner, Scheduler, Weights
+from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.model.architecture import Architecture
+from openclaw_rl.model.network import Network
+from openclaw_rl.model.network import Weights as NetworkWeights
+from openclaw_rl.model.weights import load_weights
+from openclaw_rl.types import BASE_VERSION, EngineState, Publication
+
+_log = logging.getLogger(__name__)
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
+"""Of what is free after the weights: a laptop has other programs, a GPU that serves mostly does not."""
+
+
+def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
+    """Reads the base weights; returns with the model's thread running."""
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    device = torch.device(_choose_device(options.device))
+    dtype = choose_dtype(options.dtype, device.type)
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder} is no model folder: it has no config.json; check model.name")
+    arch = _architecture(folder)
+    if arch is not None:
+        network = Network(arch, _base_weights(folder, arch, options, device=device, dtype=dtype))
+        return assemble(runner_for(network), arch, options, name=folder.name, device=device, dtype=dtype)
+    from openclaw_rl.engine.embedded.fallback import TransformersRunner
+
+    _log.info("served through transformers, without adapters", extra={"model": folder.name})
+    runner = TransformersRunner(folder, device=device, dtype=dtype)
+    return assemble(runner, None, options, name=folder.name, device=device, dtype=dtype)
+
+
+def assemble(
+    runner: Runner,
+    arch: Architecture | None,
+    options: EmbeddedOptions,
+    *,
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> EmbeddedEngine:
+    """The engine around what computes; without an architecture of ours it takes no updates."""
+    window = min(runner.context_window, options.context_window or runner.context_window)
+    kv_bytes = options.kv_bytes or int(_free_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
+    max_tokens = kv_bytes // runner.bytes_per_token
+    chunk = options.prefill_chunk or (2048 if device.type == "cuda" else 256)
+    serves = reuse_rule(options.kv_after_update)
+    _log.info("cache", extra={"tokens": max_tokens, "mib": kv_bytes >> 20, "prefill_chunk": chunk})
+
+    def load(publication: Publication) -> Weights:
+        return _load_version(publication, arch, runner, device=device, dtype=dtype, serves=serves)
+
+    strands = Strands(runner.new_storage, max_tokens=max_tokens)
+    return EmbeddedEngine(
+        Scheduler(strands, max_active=options.max_active, prefill_chunk=chunk),
+        Weights(BASE_VERSION, runner, None, serves(BASE_VERSION)),
+        EngineState(
+            model=name,
+            versions=(BASE_VERSION,),
+            live_version=BASE_VERSION,
+            context_window=window,
+            vocab_size=runner.vocab_size,
+            device=str(device),
+            dtype=str(dtype).removeprefix("torch."),
+        ),
+        load,
+        max_cache_tokens=max_tokens,
+        max_queued=options.max_queued,
+        max_active=options.max_active,
+    )
+
+
+def _base_weights(
+    folder: Path, arch: Architecture, options: EmbeddedOptions, *, device: torch.device, dtype: torch.dtype
+) -> NetworkWeights:
+    """Quantised ones where the model has them and a CPU in float32 computes: they are the same values."""
+    if options.weights != "float32" and (device.type, dtype) == ("cpu", torch.float32):
+        quantised = try_quantised(folder, arch)
+        if quantised is not None:
+            return quantised
+    if options.weights == "quantised":
+        _log.warning("engine.weights is quantised, but this model runs on its full weights here")
+    return load_weights(folder, arch, device=device, dtype=dtype)
+
+
+def runner_for(network: Network) -> NetworkRunner:
+    """CUDA graphs where they work."""
+    if network.device.type != "cuda":
+        return NetworkRunner(network)
+    if (reason := why_not(network)) is not None:
+        _log.warning("decoding without CUDA graphs, which is slower: %s", reason)
+        return NetworkRunner(network)
+    from openclaw_rl.engine.embedded.graph_runner import GraphRunner
+
+    return GraphRunner(network)
+
+
+def choose_dtype(wanted: str, device: str, probe: Callable[[], str | None] = why_not_bfloat16) -> torch.dtype:
+    """The precision to load in; bfloat16 on a CPU only if the probe survived it."""
+    if device != "cpu":
+        return _DTYPES["bfloat16" if wanted == "auto" else wanted]
+    if wanted == "bfloat16":
+        reason = probe()
+        if reason is None:
+            return torch.bfloat16
+        _log.warning("bfloat16 does not work on this CPU, so the model runs in float32: %s", reason)
+    return torch.float32
+
+
+def _load_version(
+    publication: Publication,
+    arch: Architecture | None,
+    base: Runner,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    serves: Callable[[str], Callable[[str], bool]],
+) -> Weights:
+    """The published bytes, checked; `EngineRefused` says what is wrong with them."""
+    folder, label = Path(publication.path), publication.version
+    if arch is None:
+        raise EngineRefused("only Llama and Qwen3 families can be updated; this model runs through transformers")
+    verify(publication)
+    try:
+        if (folder / "adapter_config.json").is_file():
+            adapter = AdapterWeights.load(folder, arch, device=device, dtype=dtype)
+            base.attach(adapter)
+            return Weights(label, base, adapter, serves(label))
+        if _architecture(folder) != arch:
+            raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
+        network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype))
+        return Weights(label, runner_for(network), None, serves(label))
+    except (ModelError, OSError) as error:
+        raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
+
+
+def _architecture(folder: Path) -> Architecture | None:
+    try:
+        return Architecture.from_config(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {error}") from error
+
+
+def _choose_device(wanted: str) -> str:
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("engine.device is cuda, but torch sees no CUDA device; use engine.device=auto or cpu")
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):  # not Linux
+        return 8 * 2**30

@@ -1,0 +1,163 @@
+"""Pieces of many sequences -> one forward pass -> the rows whose logits somebody wants.
+
+All tokens of a step, those of answers and those of prompts, go through the linear layers as one flat batch, sorted so
+that requests with the same adapter lie together; only attention looks at each sequence alone. Writes keys and values
+into the strands and moves them forward. Knows no requests and no sampling.
+
+Axes: T tokens of the batch, P tokens of one piece, H hidden, N query heads, K key/value heads, D head dimension,
+C tokens in the cache, V vocabulary, R wanted rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention.bias import causal_lower_right
+
+from openclaw_rl.engine.embedded import sampling
+from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
+from openclaw_rl.model.adapter import AdapterWeights, LoraRows
+from openclaw_rl.model.network import Network
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """The next tokens of one sequence. The logits behind the last `num_wanted` of them are wanted."""
+
+    strand: Strand[TensorStorage]
+    token_ids: Sequence[int]
+    version: str
+    adapter: AdapterWeights | None
+    num_wanted: int
+
+
+class NetworkRunner:
+    """Runs our own network (`model.network`) on a CPU or a GPU."""
+
+    def __init__(self, network: Network) -> None:
+        arch = network.arch
+        self._network = network
+        self.vocab_size = arch.vocab_size
+        self.context_window = arch.context_window
+        self.device = network.device
+        self.new_storage = new_tensor_storage(
+            arch.num_layers, arch.num_kv_heads, arch.head_dim, dtype=network.dtype, device=network.device
+        )
+        self.bytes_per_token = 2 * arch.num_layers * arch.num_kv_heads * arch.head_dim * network.dtype.itemsize
+
+    @torch.inference_mode()
+    def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
+        """Feeds every piece to its strand, which has room for it; the wanted hidden rows [R, H] of each piece."""
+        ordered = sorted(pieces, key=lambda piece: id(piece.adapter))
+        device = self._network.device
+        ids_T = torch.tensor([token for piece in ordered for token in piece.token_ids], device=device)
+        starts = [piece.strand.length for piece in ordered]
+        positions_T = torch.tensor(
+            [start + i for start, piece in zip(starts, ordered, strict=True) for i in range(len(piece.token_ids))],
+            device=device,
+        )
+        attend = StrandAttention(ordered, device)
+        hidden_TH = self._network.hidden(ids_T, positions_T, attend, _lora_rows(ordered))
+        wanted: dict[int, Tensor] = {}
+        end = 0
+        for piece in ordered:
+            piece.strand.append(piece.token_ids, piece.version)
+            end += len(piece.token_ids)
+            wanted[id(piece)] = hidden_TH[end - piece.num_wanted : end]
+        return [wanted[id(piece)] for piece in pieces]
+
+    def decode(
+        self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
+    ) -> sampling.Draws | None:
+        """The next token of every piece, each of one token, at once; None if there is no shorter way than `run`."""
+        return None
+
+    def attach(self, adapter: AdapterWeights) -> None:
+        """The adapter will be used; may be called beside a step."""
+
+    def detach(self, adapter: AdapterWeights) -> None:
+        """The adapter will not be used any more; called between two steps."""
+
+    @torch.inference_mode()
+    def logits(self, hidden_RH: Tensor) -> Tensor:
+        """[R, V] in float32."""
+        return self._network.logits(hidden_RH)
+
+
+class StrandAttention:
+    """`model.network.Attend` over the strands of a step: each token sees its own sequence up to itself."""
+
+    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
+        self._spans: list[tuple[slice, Tensor, int, int, Tensor | None]] = []
+        row = 0
+        for piece in pieces:
+            start, size = piece.strand.length, len(piece.token_ids)
+            mask = None if size == 1 else _mask(start, size, device)
+            self._spans.append((slice(row, row + size), piece.strand.kv, start, start + size, mask))
+            row += size
+
+    def __call__(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
+        num_tokens, num_heads, head_dim = q_TND.shape
+        if len(self._spans) == 1:
+            return self._one(layer, self._spans[0], q_TND, k_TKD, v_TKD).reshape(num_tokens, num_heads * head_dim)
+        out_TX = q_TND.new_empty(num_tokens, num_heads * head_dim)
+        for span in self._spans:
+            rows = span[0]
+            out_TX[rows] = self._one(layer, span, q_TND[rows], k_TKD[rows], v_TKD[rows]).reshape(
+                -1, num_heads * head_dim
+            )
+        return out_TX
+
+    def _one(
+        self,
+        layer: int,
+        span: tuple[slice, Tensor, int, int, Tensor | None],
+        q_PND: Tensor,
+        k_PKD: Tensor,
+        v_PKD: Tensor,
+    ) -> Tensor:
+        """[P, N, D]"""
+        _, kv, start, end, mask = span
+        keys_KCD, values_KCD = kv[layer, 0], kv[layer, 1]
+        keys_KCD[:, start:end] = k_PKD.transpose(0, 1)
+        values_KCD[:, start:end] = v_PKD.transpose(0, 1)
+        keys_KCD, values_KCD = keys_KCD[:, :end], values_KCD[:, :end]
+        _, num_heads, head_dim = q_PND.shape
+        if mask is None:
+            # The queries of a group of heads see the same keys: as rows of one query no key is repeated.
+            q_KGD = q_PND.view(keys_KCD.shape[0], -1, head_dim)
+            out_KGD = functional.scaled_dot_product_attention(q_KGD[None], keys_KCD[None], values_KCD[None])
+            return out_KGD.view(1, num_heads, head_dim)
+        out_NPD = functional.scaled_dot_product_attention(
+            q_PND.transpose(0, 1)[None],
+            keys_KCD[None],
+            values_KCD[None],
+            attn_mask=mask,
+            enable_gqa=True,
+        )[0]
+        return out_NPD.transpose(0, 1)
+
+
+def _mask(start: int, size: int, device: torch.device) -> Tensor:
+    """What the tokens of a piece see: everything before it, and of it everything up to themselves."""
+    if device.type == "cuda":
+        bias: Tensor = causal_lower_right(size, start + size)
+        return bias
+    return torch.full((size, start + size), float("-inf"), device=device).triu(start + 1)
+
+
+def _lora_rows(ordered: Sequence[Piece]) -> LoraRows | None:
+    groups: list[tuple[slice, AdapterWeights]] = []
+    row = 0
+    for _, same in groupby(ordered, key=lambda piece: id(piece.adapter)):
+        together = list(same)
+        size = sum(len(piece.token_ids) for piece in together)
+        if (adapter := together[0].adapter) is not None:
+            groups.append((slice(row, row + size), adapter))
+        row += size
+    return LoraRows(groups) if groups else None

@@ -1,0 +1,217 @@
+"""Strands: what is found again, what is copied, what goes when memory is short."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from openclaw_rl.engine.embedded.cache import (
+    MIN_SHARED,
+    Strand,
+    Strands,
+    TensorStorage,
+    common_prefix,
+    new_tensor_storage,
+    reuse_rule,
+)
+from openclaw_rl.errors import ConfigError
+
+new_storage = new_tensor_storage(2, 1, 4, dtype=torch.float32, device=torch.device("cpu"))
+
+
+def anything(_: str) -> bool:
+    return True
+
+
+def make(max_tokens: int = 10_000) -> Strands[TensorStorage]:
+    return Strands(new_storage, max_tokens=max_tokens)
+
+
+def fill(strand: Strand[TensorStorage], token_ids: Sequence[int], version: str = "v0") -> None:
+    """Computes: the key of a token is the token itself, so that a copy can be told from garbage."""
+    for token in token_ids:
+        strand.kv[:, :, :, strand.length] = float(token)
+        strand.append([token], version)
+
+
+def taken(
+    strands: Strands[TensorStorage], token_ids: Sequence[int], *, room: int | None = None, version: str = "v0"
+) -> Strand[TensorStorage]:
+    strand = strands.take(token_ids, lambda other: other == version, room=room or len(token_ids))
+    assert strand is not None
+    return strand
+
+
+def holds(strand: Strand[TensorStorage], token_ids: Sequence[int]) -> bool:
+    values = strand.kv[1, 1, 0, : strand.length, 3].tolist()
+    return list(strand.token_ids) == list(token_ids) and values == [float(token) for token in token_ids]
+
+
+def test_a_session_continues_its_own_strand_without_a_copy() -> None:
+    strands = make()
+    first = taken(strands, range(100))
+    fill(first, range(100))
+    strands.release(first)
+    again = taken(strands, range(150))
+    assert again is first
+    assert holds(again, range(100))
+    assert len(strands) == 1
+
+
+def test_the_last_token_is_always_left_to_compute() -> None:
+    strands = make()
+    first = taken(strands, range(50))
+    fill(first, range(50))
+    strands.release(first)
+    assert taken(strands, range(50)).length == 49
+
+
+def test_a_busy_strand_is_copied_and_both_go_their_way() -> None:
+    strands = make()
+    first = taken(strands, range(100))
+    fill(first, range(100))
+    other = taken(strands, [*range(60), *range(900, 960)])
+    assert other is not first
+    assert holds(other, range(60))
+    fill(other, range(900, 960))
+    assert holds(first, range(len(first.token_ids)))
+    assert holds(other, [*range(60), *range(900, 960)])
+
+
+def test_a_fork_from_the_middle_of_an_idle_strand_does_not_cut_it() -> None:
+    strands = make()
+    long = taken(strands, range(1000))
+    fill(long, range(1000))
+    strands.release(long)
+    fork = taken(strands, [*range(200), 5000, 5001])
+    assert fork is not long
+    assert holds(fork, range(200))
+    assert holds(long, range(1000))
+
+
+def test_where_there_is_no_memory_for_a_copy_the_strand_itself_is_cut() -> None:
+    strands = make(max_tokens=1024)
+    long = taken(strands, range(1000))
+    fill(long, range(1000))
+    strands.release(long)
+    fork = taken(strands, [*range(200), 5000, 5001])
+    assert holds(fork, range(200))
+    assert len(strands) == 1
+
+
+def test_strangers_do_not_share_the_few_tokens_that_every_prompt_begins_with() -> None:
+    strands = make()
+    first = taken(strands, range(100))
+    fill(first, range(100))
+    strands.release(first)
+    stranger = taken(strands, [*range(MIN_SHARED - 1), *range(500, 600)])
+    assert stranger.length == 0
+    assert holds(first, range(100))
+
+
+def test_the_least_recently_used_idle_strand_goes_first_and_busy_ones_stay() -> None:
+    strands = make(max_tokens=64 * 4)
+    held = []
+    for i in range(4):
+        strand = taken(strands, range(100 * i, 100 * i + 60))
+        fill(strand, range(100 * i, 100 * i + 60))
+        held.append(strand)
+    assert strands.take(range(900, 960), anything, room=60) is None
+    for i in (2, 0):
+        strands.release(held[i])
+    fifth = taken(strands, range(900, 960))
+    assert len(strands) == 4
+    strands.release(fifth)
+    assert taken(strands, range(61)).length == 60  # number 0 was used last, so number 2 went
+    assert strands.num_tokens <= strands.max_tokens
+
+
+def test_growing_keeps_what_was_computed() -> None:
+    strands = make()
+    strand = taken(strands, range(60))
+    fill(strand, range(60))
+    assert strands.reserve(strand, 3000)
+    assert strand.capacity >= 3000
+    assert holds(strand, range(60))
+    assert not strands.reserve(strand, 20_000)
+    assert holds(strand, range(60))
+
+
+def test_another_version_finds_only_what_it_may_use() -> None:
+    strands = make()
+    strand = taken(strands, range(100))
+    fill(strand, range(40), "v1")
+    fill(strand, range(40, 80), "v2")
+    fill(strand, range(80, 100), "v3")
+    strands.release(strand)
+    prompt = array("I", range(100))
+    assert strand.num_usable(prompt, lambda version: version == "v1") == 40
+    assert strand.num_usable(prompt, lambda version: version in ("v1", "v2")) == 80
+    assert strand.num_usable(prompt, lambda version: version == "v2") == 0
+    strand.cut(60)
+    assert strand.made_by == [(40, "v1"), (60, "v2")]
+    assert strand.oldest_version == "v1"
+    strands.forget("v2")
+    assert len(strands) == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "version", "serving"),
+    [
+        ("exact", "v3", {"v3"}),
+        ("reuse(2)", "v3", {"v1", "v2", "v3"}),
+        ("reuse(1)", "v1", {"v0", "v1"}),
+        ("reuse(9)", "v2", {"v0", "v1", "v2"}),
+        ("reuse(2)", "ann/v2", {"v0", "ann/v1", "ann/v2"}),
+        ("reuse(2)", "trial", {"trial"}),
+    ],
+)
+def test_which_versions_serve_which(setting: str, version: str, serving: set[str]) -> None:
+    labels = {"v0", "v1", "v2", "v3", "v4", "ann/v1", "ann/v2", "ann/v3", "bob/v1", "trial", "other"}
+    may_reuse = reuse_rule(setting)(version)
+    assert {label for label in labels if may_reuse(label)} == serving
+
+
+@pytest.mark.parametrize("setting", ["", "reuse", "reuse(0)", "reuse(-1)", "always"])
+def test_a_wrong_rule_is_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="exact or reuse"):
+        reuse_rule(setting)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 2), max_size=40))
+def test_common_prefix(first: list[int], second: list[int]) -> None:
+    expected = 0
+    while expected < min(len(first), len(second)) and first[expected] == second[expected]:
+        expected += 1
+    assert common_prefix(first, second) == expected
+
+
+@given(st.data())
+def test_whatever_happens_a_strand_holds_its_own_tokens(data: st.DataObject) -> None:
+    """Random takes, computations, releases and drops over prompts that share prefixes, in little memory."""
+    strands, busy = make(max_tokens=64 * 6), list[Strand[TensorStorage]]()
+    for _ in range(data.draw(st.integers(1, 25))):
+        if data.draw(st.booleans()) and busy:
+            strand = busy.pop(data.draw(st.integers(0, len(busy) - 1)))
+            if data.draw(st.integers(0, 4)):
+                strands.release(strand)
+            else:
+                strands.drop(strand)
+            continue
+        trunk, branch = data.draw(st.integers(1, 100)), data.draw(st.integers(0, 3))
+        prompt = [*range(trunk), *range(1000 * branch, 1000 * branch + data.draw(st.integers(1, 60)))]
+        taken_strand = strands.take(prompt, anything, room=len(prompt))
+        if taken_strand is None:
+            continue
+        assert holds(taken_strand, prompt[: taken_strand.length])
+        assert taken_strand.length < len(prompt)
+        fill(taken_strand, prompt[taken_strand.length :])
+        busy.append(taken_strand)
+        assert all(holds(strand, strand.token_ids) for strand in busy)
+        assert len(set(map(id, busy))) == len(busy)
+        assert strands.num_tokens <= strands.max_tokens
