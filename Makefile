@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check bench lock
+.PHONY: help setup run test check bench bench-engine lock
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## make .venv and fetch the embedded model
 	@$(BIN)/python -m openclaw_rl.model
@@ -40,8 +40,13 @@ check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_imports.py
 
-bench: $(STAMP)  ## measure; ARGS="--json" are passed on
+bench: $(STAMP)  ## measure the gateway; ARGS="--json" are passed on
 	$(BIN)/python benchmarks/gateway.py $(ARGS)
+
+bench-engine: setup  ## measure the embedded engine: decoding, sessions, publishing
+	$(BIN)/python benchmarks/decode.py $(ARGS)
+	$(BIN)/python benchmarks/turns.py $(ARGS)
+	$(BIN)/python benchmarks/swap.py $(ARGS)
 
 lock:  ## resolve requirements.lock anew, with the newest versions that fit
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --strip-extras \
