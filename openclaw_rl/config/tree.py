@@ -94,7 +94,8 @@ class EngineConfig(Section):
         "auto", "Precision of the weights; auto = float32 on a CPU, bfloat16 on a GPU."
     )
     weights: Literal["auto", "float32", "quantised"] = setting(
-        "auto", "The base on a CPU: float32, or the checkpoint's own 4- and 8-bit blocks; auto = what runs best."
+        "auto",
+        "The base on a CPU: float32, or the checkpoint's own 4- and 8-bit blocks; auto = blocks if there are any.",
     )
     threads: PositiveInt | None = setting(None, "CPU threads of the engine; null = torch decides.")
     max_active: PositiveInt = setting(8, "Most requests that the engine computes at once; the others wait in line.")

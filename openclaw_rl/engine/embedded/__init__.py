@@ -1,6 +1,9 @@
 """The embedded engine: continuous batching, prefix reuse and hot adapters, in a process of its own.
 
 The way of a request: `engine.py` takes it, `scheduler.py` decides what goes into each step, `cache.py` finds what is
-already computed, `runner.py` computes (on a GPU by `graphs.py` and its `kernels.py`; other architectures by
-`fallback.py`), `sampling.py` draws. `loading.py` puts it together from `options.py`. Nothing is imported here.
+already computed, `runner.py` computes, `sampling.py` draws. `loading.py` puts it together from `options.py`.
+
+Three other ways to compute: on a GPU `graph_runner.py` over `graphs.py` and its `kernels.py`; on a CPU `quantised.py`
+over `tile_kernel.py`, whose machine code `tile_code.py` writes; other architectures by `fallback.py`. Nothing is
+imported here.
 """

@@ -47,13 +47,23 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
         raise ModelError(f"{folder} is no model folder: it has no config.json; check model.name")
     arch = _architecture(folder)
     if arch is not None:
-        network = Network(arch, _base_weights(folder, arch, options, device=device, dtype=dtype))
-        return assemble(runner_for(network), arch, options, name=folder.name, device=device, dtype=dtype)
+        quantised = _quantised_weights(folder, arch, options, device=device, dtype=dtype)
+        weights = quantised or load_weights(folder, arch, device=device, dtype=dtype)
+        runner = runner_for(Network(arch, weights))
+        return assemble(
+            runner,
+            arch,
+            options,
+            name=folder.name,
+            device=device,
+            dtype=dtype,
+            precision="float32 on quantised weights" if quantised else "",
+        )
     from openclaw_rl.engine.embedded.fallback import TransformersRunner
 
     _log.info("served through transformers, without adapters", extra={"model": folder.name})
-    runner = TransformersRunner(folder, device=device, dtype=dtype)
-    return assemble(runner, None, options, name=folder.name, device=device, dtype=dtype)
+    fallback = TransformersRunner(folder, device=device, dtype=dtype)
+    return assemble(fallback, None, options, name=folder.name, device=device, dtype=dtype)
 
 
 def assemble(
@@ -64,8 +74,12 @@ def assemble(
     name: str,
     device: torch.device,
     dtype: torch.dtype,
+    precision: str = "",
 ) -> EmbeddedEngine:
-    """The engine around what computes; without an architecture of ours it takes no updates."""
+    """The engine around what computes; without an architecture of ours it takes no updates.
+
+    `precision` is what the engine calls its precision where that is more than `dtype`.
+    """
     window = min(runner.context_window, options.context_window or runner.context_window)
     kv_bytes = options.kv_bytes or int(_free_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
     max_tokens = kv_bytes // runner.bytes_per_token
@@ -87,7 +101,7 @@ def assemble(
             context_window=window,
             vocab_size=runner.vocab_size,
             device=str(device),
-            dtype=str(dtype).removeprefix("torch."),
+            dtype=precision or str(dtype).removeprefix("torch."),
         ),
         load,
         max_cache_tokens=max_tokens,
@@ -96,17 +110,17 @@ def assemble(
     )
 
 
-def _base_weights(
+def _quantised_weights(
     folder: Path, arch: Architecture, options: EmbeddedOptions, *, device: torch.device, dtype: torch.dtype
-) -> NetworkWeights:
-    """Quantised ones where the model has them and a CPU in float32 computes: they are the same values."""
+) -> NetworkWeights | None:
+    """Where the model has them and a CPU computes in float32: they are the same values in a sixth of the bytes."""
     if options.weights != "float32" and (device.type, dtype) == ("cpu", torch.float32):
         quantised = try_quantised(folder, arch)
         if quantised is not None:
             return quantised
     if options.weights == "quantised":
         _log.warning("engine.weights is quantised, but this model runs on its full weights here")
-    return load_weights(folder, arch, device=device, dtype=dtype)
+    return None
 
 
 def runner_for(network: Network) -> NetworkRunner:

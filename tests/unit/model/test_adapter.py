@@ -137,6 +137,14 @@ def test_saved_adapters_of_any_shape_mean_the_same(network: Network, tmp_path: P
 
 
 @torch.inference_mode()
+def test_a_batch_that_wears_one_adapter_may_be_named_by_its_rows_or_as_a_whole(network: Network) -> None:
+    adapter, ids = draw(network.arch, **SHAPES[0]), some_ids(5)
+    whole = compute(network, ids, LoraRows([(ALL, adapter)]))
+    for groups in ([(slice(0, 5), adapter)], [(slice(0, 2), adapter), (slice(2, 5), adapter)]):
+        torch.testing.assert_close(compute(network, ids, LoraRows(groups)), whole, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
 def test_rows_of_one_batch_wear_different_adapters(network: Network) -> None:
     first, second = draw(network.arch, seed=1, **SHAPES[0]), draw(network.arch, seed=2, **SHAPES[1])
     lengths = [3, 4, 5, 2]

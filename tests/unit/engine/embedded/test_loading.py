@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from openclaw_rl.config import ModelConfig
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.loading import load_engine
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
@@ -19,6 +21,7 @@ from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.files import resolve_model
 from openclaw_rl.types import BASE_VERSION, Delta, Publication
 from tests.tiny import CONTEXT_WINDOW
 from tests.unit.engine.prompts import ask, whole
@@ -257,3 +260,21 @@ def test_wrong_options_are_named(raw: Any) -> None:
 def test_cuda_without_a_device_is_a_clear_error(tiny_model: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine\.device"):
         load_engine(tiny_model, options(device="cuda"))
+
+
+async def test_the_embedded_model_answers_as_transformers_does_with_either_kind_of_weights() -> None:
+    folder = resolve_model(ModelConfig()).path
+    oracle: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    prompt = [1, 9690, 198, 28120, 359, 260, 3575, 282, 4649, 47, 2, 198, 1, 520, 9531, 198]
+    with torch.inference_mode():
+        expected = oracle.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), do_sample=False, max_new_tokens=12
+        )[0, len(prompt) :].tolist()
+    for weights, precision in (("float32", "float32"), ("auto", "float32 on quantised weights")):
+        engine = load_engine(folder, options(weights=weights, kv_bytes=2**28))
+        assert (await engine.state()).dtype == precision
+        answer = await whole(engine, replace(ask(prompt, temperature=0.0, max_tokens=12), stop_token_ids=(2,)))
+        assert list(answer.token_ids) == expected
+        plain = plain_logprobs(oracle, prompt, answer.token_ids, 1.0).max(-1).values
+        assert answer.logprobs == pytest.approx(plain.tolist(), abs=2e-4)
+        await engine.close()
