@@ -20,15 +20,12 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine's worker sets it; before torch is loaded
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from openclaw_rl.config import ModelConfig
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.loading import assemble, load_engine, runner_for
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.model.architecture import MODULES, Architecture, Rope
-from openclaw_rl.model.files import resolve_model
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Network, Weights
 from openclaw_rl.types import GenerateRequest, Sampling
 
@@ -58,6 +55,12 @@ def has_gpu() -> bool:
 
 def embedded_folder() -> Path:
     """The embedded model, fetched if it has to be."""
+    # Here: a machine with a GPU measures another model, and may have torch and nothing else of ours.
+    from rich.console import Console
+
+    from openclaw_rl.config import ModelConfig
+    from openclaw_rl.model.files import resolve_model
+
     return resolve_model(ModelConfig(), console=Console(stderr=True)).path
 
 
@@ -77,7 +80,14 @@ def open_engine(**options: object) -> EmbeddedEngine:
         return load_engine(embedded_folder(), chosen)
     device = torch.device("cuda")
     network = random_network(QWEN3_4B, device=device, dtype=torch.bfloat16)
-    return assemble(runner_for(network), QWEN3_4B, chosen, name="random", device=device, dtype=torch.bfloat16)
+    return assemble(
+        runner_for(network, max_active=chosen.max_active),
+        QWEN3_4B,
+        chosen,
+        name="random",
+        device=device,
+        dtype=torch.bfloat16,
+    )
 
 
 def random_network(arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> Network:

@@ -104,6 +104,22 @@ class AdapterWeights:
         """What B·A is multiplied by: alpha/r, or alpha/√r (https://arxiv.org/abs/2312.03732)."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
+    def to(self, device: torch.device) -> Self:
+        """The same adapter on a device, in one copy; itself if it is there."""
+        if self.flat.device == device:
+            return self
+        moved = type(self)(
+            self.arch,
+            rank=self.rank,
+            alpha=self.alpha,
+            targets=self.targets,
+            rslora=self.rslora,
+            device=device,
+            dtype=self.flat.dtype,
+        )
+        moved.flat.copy_(self.flat)
+        return moved
+
     def parts(self, layer: int, module: Module) -> LoraParts | None:
         return self._parts.get((layer, module))
 

@@ -133,7 +133,12 @@ class Network:
 
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """[R, V] in float32."""
-        return self.weights.head(hidden_RH).float()
+        head = self.weights.head
+        if hidden_RH.is_cuda and hidden_RH.dtype != torch.float32 and isinstance(head, DenseLinear):
+            if not torch.is_grad_enabled():
+                # Rounded to bfloat16 first, one row in ten would have other tokens among its best four.
+                return torch.mm(hidden_RH, head.weight.t(), out_dtype=torch.float32)
+        return head(hidden_RH).float()
 
     def _spread(self, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Cosine and signed sine [T, 1, D]: with them a turn is h·cos + swapped halves of h·sin, three operations."""

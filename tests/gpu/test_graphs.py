@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from collections.abc import Sequence
 from typing import Literal
 
@@ -174,14 +175,20 @@ def test_draws_by_inverting_the_distribution(network: Network, decoder: GraphDec
         assert logprobs == pytest.approx([logprob for _, logprob in expected], abs=1e-3)
 
 
-def test_a_row_of_nan_spoils_no_other(network: Network, decoder: GraphDecoder) -> None:
-    rows = strands(network, [20, 30, 40])
-    clean = decoder.decode_and_draw(copies(rows), [1, 2, 3], [0, 0, 0], [0.0, 1.0, 0.0], [0.5] * 3)
-    rows[1].kv[0, 0, 0, 5] = math.nan
-    tokens, logprobs = decoder.decode_and_draw(rows, [1, 2, 3], [0, 0, 0], [0.0, 1.0, 0.0], [0.5] * 3)
-    assert math.isnan(logprobs[1])
-    assert 0 <= tokens[1] < network.arch.vocab_size
-    assert (tokens[::2], logprobs[::2]) == (clean[0][::2], clean[1][::2])
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_a_row_of_nan_spoils_no_other(network: Network, decoder: GraphDecoder, num_rows: int) -> None:
+    """Nor does it keep anyone waiting: rows that wear an adapter tell what is computed from what is not by a NaN."""
+    slot = decoder.load_adapter(adapter(network, 7, rank=16, targets=EVERYTHING))
+    rows = strands(network, [20, 30, 40][:num_rows])
+    plain = ([1, 2, 3][:num_rows], [slot] * num_rows, [1.0, 0.0, 0.0][:num_rows], [0.5] * num_rows)
+    clean_tokens, clean_logprobs = decoder.decode_and_draw(copies(rows), *plain)
+    rows[0].kv[0, 0, 0, 5] = math.nan
+    tokens, logprobs = decoder.decode_and_draw(rows, *plain)
+    assert math.isnan(logprobs[0])
+    assert not any(map(math.isnan, clean_logprobs))
+    assert 0 <= tokens[0] < network.arch.vocab_size
+    assert (tokens[1:], logprobs[1:]) == (clean_tokens[1:], clean_logprobs[1:])
+    decoder.free_adapter(slot)
 
 
 def test_networks_that_graphs_cannot_decode_are_named() -> None:
@@ -197,6 +204,28 @@ class TestOnCuda:
         assert "head_dim 24" in str(why_not(random_network(odd_heads, device=DEVICE, dtype=torch.float32)))
         odd_size = architecture(mlp_size=100)
         assert "multiples of 32" in str(why_not(random_network(odd_size, device=DEVICE, dtype=torch.float32)))
+
+    def test_adapters_are_loaded_beside_the_steps(self) -> None:
+        """Another thread fills and frees slots all the while; each step is the same as the first, bit by bit."""
+        network = tiny("qwen3")
+        decoder = GraphDecoder(network, max_batch=2, max_rank=16, num_slots=4)
+        slot = decoder.load_adapter(adapter(network, 1, rank=16, targets=EVERYTHING))
+        others = [adapter(network, seed, rank=16, targets=EVERYTHING) for seed in range(2, 5)]
+        rows = strands(network, [50, 60])
+        first = decoder.decode(rows, [1, 2], [slot, 0]).clone()
+        done = threading.Event()
+
+        def publish() -> None:
+            for _ in range(10):
+                for loaded in [decoder.load_adapter(other) for other in others]:
+                    decoder.free_adapter(loaded)
+            done.set()
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        while not done.is_set():
+            assert torch.equal(decoder.decode(rows, [1, 2], [slot, 0]), first)
+        thread.join()
 
     @pytest.mark.parametrize("num_rows", [1, 8, 24])
     def test_a_wide_network_in_bfloat16(self, num_rows: int) -> None:

@@ -64,7 +64,7 @@ class TransformersRunner:
     def decode(self, pieces: Sequence[Piece], rows: Sequence[Row], positions: Sequence[int]) -> Draws | None:
         return None
 
-    def attach(self, adapter: AdapterWeights) -> None:
+    def attach(self, adapter: AdapterWeights) -> AdapterWeights:
         raise NotImplementedError("`loading` refuses updates of these architectures")
 
     def detach(self, adapter: AdapterWeights) -> None:

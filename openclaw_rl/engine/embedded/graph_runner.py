@@ -20,15 +20,21 @@ NUM_SLOTS = 64
 
 
 class GraphRunner(NetworkRunner):
-    """Captures a graph when a batch size is first needed."""
+    """Captures its graphs when it is made, for batches of up to `max_batch`."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, max_batch: int) -> None:
         super().__init__(network)
-        self._decoder = GraphDecoder(network, max_batch=BATCH_SIZES[-1], max_rank=128, num_slots=NUM_SLOTS)
+        self._max_batch = min(max_batch, BATCH_SIZES[-1])
+        self._decoder = GraphDecoder(network, max_batch=self._max_batch, max_rank=128, num_slots=NUM_SLOTS)
+        for lora in (False, True):  # now: a first capture compiles for seconds, in which nobody would get a token
+            self._decoder.prepare(lora=lora)
         self._slots: dict[AdapterWeights, int] = {}
 
-    def attach(self, adapter: AdapterWeights) -> None:
-        self._slots[adapter] = self._decoder.load_adapter(adapter)
+    def attach(self, adapter: AdapterWeights) -> AdapterWeights:
+        slot = self._decoder.load_adapter(adapter)
+        attached = super().attach(adapter)
+        self._slots[attached] = slot
+        return attached
 
     def detach(self, adapter: AdapterWeights) -> None:
         self._decoder.free_adapter(self._slots.pop(adapter))
@@ -37,7 +43,7 @@ class GraphRunner(NetworkRunner):
     def decode(
         self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
     ) -> sampling.Draws | None:
-        if len(pieces) > BATCH_SIZES[-1]:
+        if len(pieces) > self._max_batch:
             return None
         strands, ids = [piece.strand for piece in pieces], [piece.token_ids[0] for piece in pieces]
         slots = [0 if piece.adapter is None else self._slots[piece.adapter] for piece in pieces]

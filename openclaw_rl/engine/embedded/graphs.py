@@ -19,7 +19,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -32,8 +33,40 @@ from openclaw_rl.model.network import DenseLinear, Linear, Network
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 """A batch runs on the graph of the next larger size; the rows that are too many work on a strand nobody reads."""
 
-_SCRATCH_TOKENS = 64
+
+class Block(NamedTuple):
+    """How a product is cut: outputs per program, inputs per turn of its loop, turns whose loads are under way."""
+
+    outputs: int
+    inputs: int
+    turns: int
+
+
+# Chosen by measuring on an H200 with the shape of Qwen3-4B; right on any GPU.
+_ONE_ROW: Mapping[str, Block] = {
+    "qkv": Block(4, 512, 6),
+    "o": Block(4, 1024, 3),
+    "gate_up": Block(2, 512, 6),
+    "down": Block(8, 512, 4),
+    "head": Block(4, 512, 3),
+}
+_ONE_ROW_LORA: Mapping[str, Block] = {
+    "qkv": Block(8, 512, 5),
+    "o": Block(4, 1024, 3),
+    "gate_up": Block(4, 512, 5),
+    "down": Block(4, 512, 4),
+}
+_MANY_ROWS: Mapping[str, Block] = {
+    "qkv": Block(32, 128, 4),
+    "o": Block(16, 128, 5),
+    "gate_up": Block(16, 256, 3),
+    "down": Block(16, 128, 5),
+    "head": Block(16, 256, 3),
+}
+_CACHE_BLOCK = 64
+"""Cached tokens in a turn of attention."""
 _VOCABULARY_TILE = 1024
+_SCRATCH_TOKENS = 64
 
 
 class Strand(Protocol):
@@ -61,62 +94,10 @@ def why_not(network: Network) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """How a product is cut: outputs per program, inputs per turn of its loop, and how many turns are under way."""
-
-    outputs: int
-    inputs: int
-    num_warps: int
-    turns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blocks:
-    """One for each product."""
-
-    qkv: Block
-    o: Block
-    gate_up: Block
-    down: Block
-    head: Block
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tuning:
-    """What was chosen by measuring on an H200 (docs/benchmarks.md); right on any GPU."""
-
-    one: Blocks = Blocks(
-        qkv=Block(outputs=8, inputs=512, num_warps=4, turns=1),
-        o=Block(outputs=4, inputs=1024, num_warps=4, turns=2),
-        gate_up=Block(outputs=4, inputs=512, num_warps=4, turns=1),
-        down=Block(outputs=8, inputs=512, num_warps=4, turns=2),
-        head=Block(outputs=8, inputs=512, num_warps=4, turns=1),
-    )
-    """For a batch of one row."""
-    many: Blocks = Blocks(
-        qkv=Block(outputs=16, inputs=128, num_warps=2, turns=4),
-        o=Block(outputs=16, inputs=128, num_warps=2, turns=4),
-        gate_up=Block(outputs=16, inputs=128, num_warps=2, turns=4),
-        down=Block(outputs=16, inputs=128, num_warps=2, turns=4),
-        head=Block(outputs=16, inputs=128, num_warps=2, turns=4),
-    )
-    cache_block: int = 64
-    cache_stages: int = 3
-    cache_warps: int = 4
-    programs: int = 256
-    """Attention is split until it has about so many programs."""
-    overlap_one: frozenset[str] = frozenset({"embed", "product", "attend", "combine", "draw"})
-    """The kernels that start before their predecessor ends (Hopper and later), for one row and for many."""
-    overlap_many: frozenset[str] = frozenset()
-
-
 class DecodeStep:
     """The kernels of one step over fixed buffers; launches them on the current stream, for a graph to record."""
 
-    def __init__(
-        self, network: Network, *, max_batch: int, max_rank: int, max_adapters: int, tuning: Tuning | None = None
-    ) -> None:
+    def __init__(self, network: Network, *, max_batch: int, max_rank: int, max_adapters: int) -> None:
         from openclaw_rl.engine.embedded import kernels
 
         self._kernels = kernels
@@ -124,11 +105,9 @@ class DecodeStep:
         self._max_batch = max_batch
         self._max_rank = _power_of_two(max(16, max_rank))  # a block of Triton's
         self._max_adapters = max_adapters
-        self._tuning = Tuning() if tuning is None else tuning
         self._layout = AdapterLayout(network.arch)
         arch, device = network.arch, network.device
-        is_hopper = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
-        self._can_overlap = is_hopper
+        self._can_overlap = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
         def buffer(*shape: int, dtype: torch.dtype = network.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -162,50 +141,27 @@ class DecodeStep:
     def compute(self, num_rows: int, *, lora: bool) -> None:
         """Up to the logits."""
         weights = self._network.weights
-        blocks = self._tuning.one if num_rows == 1 else self._tuning.many
         rope = self._network.rope(self.inputs[self._kernels.POSITION.value, :num_rows])
         if lora:
             self._shrunk[:num_rows].fill_(self._kernels.UNWRITTEN.value)
         self._embed(num_rows, weights.layers[0].input_norm)
         num_squares = 1
-        norms = [layer.input_norm for layer in weights.layers[1:]] + [weights.final_norm]
-        for index, (layer, next_norm) in enumerate(zip(weights.layers, norms, strict=True)):
-            worn = index if lora else None
-            self._linear(
-                _Product(num_rows, blocks.qkv, layer.qkv, self._scaled, self._qkv, "qkv", num_squares=num_squares), worn
-            )
+        next_norms = [*(layer.input_norm for layer in weights.layers[1:]), weights.final_norm]
+        for index, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
+            multiply = partial(self._multiply, num_rows, lora_layer=index if lora else None)
+            multiply("qkv", layer.qkv, self._scaled, self._qkv, num_squares=num_squares)
             self._attend(num_rows, index, rope, layer.q_norm, layer.k_norm)
-            num_squares = self._linear(
-                _Product(num_rows, blocks.o, layer.o, self._attended, self._x, "o", next_norm=layer.post_norm), worn
-            )
-            self._linear(
-                _Product(
-                    num_rows,
-                    blocks.gate_up,
-                    layer.gate_up,
-                    self._scaled,
-                    self._inner,
-                    "gate_up",
-                    num_squares=num_squares,
-                ),
-                worn,
-            )
-            num_squares = self._linear(
-                _Product(num_rows, blocks.down, layer.down, self._inner, self._x, "down", next_norm=next_norm), worn
-            )
-        self._linear(
-            _Product(
-                num_rows, blocks.head, weights.head, self._scaled, self.logits_BV, "head", num_squares=num_squares
-            ),
-            None,
-        )
+            num_squares = multiply("o", layer.o, self._attended, self._x, next_norm=layer.post_norm)
+            multiply("gate_up", layer.gate_up, self._scaled, self._inner, num_squares=num_squares)
+            num_squares = multiply("down", layer.down, self._inner, self._x, next_norm=next_norm)
+        self._multiply(num_rows, "head", weights.head, self._scaled, self.logits_BV, num_squares=num_squares)
 
     def draw(self, num_rows: int) -> None:
         """One token of each row of `logits_BV`."""
         rows = {"MAX_BATCH": self._max_batch, "V": self._network.arch.vocab_size, "TILE": _VOCABULARY_TILE}
         tiles = (self._tile_max, self._tile_best, self._tile_mass)
         self._kernels.weigh[(num_rows, self._num_tiles)](
-            self.logits_BV, self.inputs, *tiles, **rows, **self._overlap("draw", num_rows)
+            self.logits_BV, self.inputs, *tiles, **rows, **self._overlap(num_rows)
         )
         self._kernels.draw[(num_rows,)](
             self.logits_BV,
@@ -215,16 +171,16 @@ class DecodeStep:
             **rows,
             NUM_TILES=self._num_tiles,
             BLOCK_T=_power_of_two(self._num_tiles),
-            **self._overlap("draw", num_rows),
+            **self._overlap(num_rows),
         )
 
     def _attend(
         self, num_rows: int, index: int, rope: tuple[Tensor, Tensor], q_norm: Tensor | None, k_norm: Tensor | None
     ) -> None:
-        arch, tuning, kernels = self._network.arch, self._tuning, self._kernels
+        arch, kernels = self._network.arch, self._kernels
         num_splits = self._num_splits(num_rows)
         shape = {"MAX_BATCH": self._max_batch, "NUM_HEADS": arch.num_heads, "D": arch.head_dim}
-        split = {"NUM_SPLITS": num_splits, "BLOCK_C": tuning.cache_block}
+        split = {"NUM_SPLITS": num_splits, "BLOCK_C": _CACHE_BLOCK}
         kernels.attend[(num_rows * arch.num_kv_heads, num_splits)](
             self._qkv,
             self._x if q_norm is None else q_norm,
@@ -239,10 +195,9 @@ class DecodeStep:
             NUM_KV_HEADS=arch.num_kv_heads,
             QK_NORM=q_norm is not None,
             BLOCK_G=max(16, _power_of_two(arch.num_heads // arch.num_kv_heads)),
-            NUM_STAGES=tuning.cache_stages,
+            NUM_STAGES=3 if num_rows == 1 else 2,
             **split,
-            num_warps=tuning.cache_warps,
-            **self._overlap("attend", num_rows),
+            num_warps=4,
         )
         kernels.combine[(num_rows * arch.num_heads,)](
             self._partial,
@@ -251,13 +206,16 @@ class DecodeStep:
             self._attended,
             **shape,
             **split,
-            **self._overlap("combine", num_rows),
+            **self._overlap(num_rows),
         )
 
-    def _overlap(self, kernel: str, num_rows: int) -> dict[str, bool]:
-        """The options of a launch that begin it early, or not."""
-        kernels = self._tuning.overlap_one if num_rows == 1 else self._tuning.overlap_many
-        overlaps = self._can_overlap and kernel in kernels
+    def _overlap(self, num_rows: int) -> dict[str, bool]:
+        """Options of a launch that begins before the one before it ends.
+
+        With one row that saves 10 % of a step. With more it costs 10 %: attention finds the multiprocessors unevenly
+        taken. It is never begun early itself.
+        """
+        overlaps = self._can_overlap and num_rows == 1
         return {"DEPENDENT": True, "launch_pdl": True} if overlaps else {"DEPENDENT": False}
 
     def _embed(self, num_rows: int, norm: Tensor) -> None:
@@ -273,34 +231,50 @@ class DecodeStep:
             MAX_SQUARES=self._squares.shape[1],
             H=hidden_size,
             BLOCK_H=_power_of_two(hidden_size),
-            **self._overlap("embed", num_rows),
+            **self._overlap(num_rows),
         )
 
-    def _linear(self, product: _Product, lora_layer: int | None) -> int:
-        """Launches one product; the number of programs that computed outputs."""
+    def _multiply(
+        self,
+        num_rows: int,
+        name: Module | Literal["head"],
+        linear: Linear,
+        x: Tensor,
+        out: Tensor,
+        *,
+        num_squares: int = 0,
+        next_norm: Tensor | None = None,
+        lora_layer: int | None = None,
+    ) -> int:
+        """One product: `out` = `linear` of `x`, or `out` += that, ready for the norm `next_norm`.
+
+        `num_squares` programs left parts of the sum of x², by which x is to be normed; 0 if it is not. Gives how many
+        programs did that here.
+        """
         arch = self._network.arch
-        weight = _matrix(product.linear)
+        weight = _matrix(linear)
         num_outputs, num_inputs = weight.shape
-        epilogue = {"o": "add", "down": "add", "gate_up": "swiglu"}.get(product.name, "store")
+        epilogue = {"o": "add", "down": "add", "gate_up": "swiglu"}.get(name, "store")
         num_outputs = num_outputs // 2 if epilogue == "swiglu" else num_outputs
-        block_outputs = product.block.outputs
-        if product.name == "qkv":  # a block lies in one part
+        blocks = _MANY_ROWS if num_rows > 1 else _ONE_ROW if lora_layer is None else _ONE_ROW_LORA
+        block_outputs, block_inputs, turns = blocks[name]
+        if name == "qkv":  # a block lies in one part
             block_outputs = min(block_outputs, _divisor(math.gcd(arch.query_size, arch.kv_size)))
         num_blocks = -(-num_outputs // block_outputs)
         shrunk, adapter_offset, num_parts, max_rank, shrink_blocks, num_shrinking = self._shrunk, 0, 0, 0, 1, 0
-        if lora_layer is not None and product.name != "head":
-            shrunk = self._shrunk[0, lora_layer, list(MODULES).index(product.name)]
-            adapter_offset = self._layout.offset(lora_layer, product.name)
-            num_parts, max_rank = len(arch.projections(product.name)), self._max_rank
+        if lora_layer is not None and name != "head":
+            shrunk = self._shrunk[0, lora_layer, list(MODULES).index(name)]
+            adapter_offset = self._layout.offset(lora_layer, name)
+            num_parts, max_rank = len(arch.projections(name)), self._max_rank
             shrink_rows = max_rank if epilogue == "swiglu" else num_parts * max_rank
             shrink_blocks = -(-shrink_rows // block_outputs)
-            num_shrinking = shrink_blocks * min(product.num_rows, self._max_adapters)
+            num_shrinking = shrink_blocks * min(num_rows, self._max_adapters)
         shared = {
             "MAX_BATCH": self._max_batch,
             "K": num_inputs,
             "N": num_outputs,
-            "NUM_SQUARES": product.num_squares,
-            "BLOCK_SQUARES": _power_of_two(max(1, product.num_squares)),
+            "NUM_SQUARES": num_squares,
+            "BLOCK_SQUARES": _power_of_two(max(1, num_squares)),
             "MAX_SQUARES": self._squares.shape[1],
             "EPILOGUE": epilogue,
             "MAX_RANK": max_rank,
@@ -311,55 +285,40 @@ class DecodeStep:
             "SHRINK_BLOCKS": shrink_blocks,
             "NUM_SHRINKING": num_shrinking,
             "BLOCK_N": block_outputs,
-            "num_warps": product.block.num_warps,
-            **self._overlap("product", product.num_rows),
         }
-        next_norm = self._x if product.next_norm is None else product.next_norm
-        tensors = (product.x, self._squares, weight, product.out, next_norm, self._scaled, shrunk)
+        next_norm = self._x if next_norm is None else next_norm
+        tensors = (x, self._squares, weight, out, next_norm, self._scaled, shrunk, self.inputs)
         grid = (num_shrinking + num_blocks,)
-        if product.num_rows == 1:
+        if num_rows == 1:
+            block_inputs = min(block_inputs, _divisor(num_inputs))
             self._kernels.vector_linear[grid](
                 *tensors,
-                self.inputs,
                 adapter_offset,
                 arch.rms_eps,
                 **shared,
-                BLOCK_K=min(product.block.inputs, _divisor(num_inputs)),
-                UNROLL=product.block.turns,
+                BLOCK_K=block_inputs,
+                NUM_STAGES=turns,
+                num_warps=max(1, block_inputs // 256),
+                **self._overlap(num_rows),
             )
         else:
             self._kernels.matrix_linear[grid](
                 *tensors,
-                self.inputs,
-                product.num_rows,
+                num_rows,
                 adapter_offset,
                 arch.rms_eps,
                 **shared,
-                BLOCK_B=max(8, _power_of_two(product.num_rows)),
-                BLOCK_K=min(product.block.inputs, _divisor(num_inputs) // 2),
-                num_stages=product.block.turns,
+                BLOCK_B=max(8, _power_of_two(num_rows)),
+                BLOCK_K=min(block_inputs, _divisor(num_inputs) // 2),
+                num_warps=2,
+                num_stages=turns,
             )
         return num_blocks
 
     def _num_splits(self, num_rows: int) -> int:
         """A power of two, so that rows times heads times splits fill the GPU."""
-        wanted = self._tuning.programs // (num_rows * self._network.arch.num_kv_heads)
+        wanted = (256 if num_rows == 1 else 512) // (num_rows * self._network.arch.num_kv_heads)
         return 1 << max(2, min(6, wanted.bit_length() - 1))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Product:
-    """One matrix product of a step: `out` = `linear` of `x`, or `out` += that, before the norm `next_norm`."""
-
-    num_rows: int
-    block: Block
-    linear: Linear
-    x: Tensor
-    out: Tensor
-    name: Module | Literal["head"]
-    num_squares: int = 0
-    """How many programs left parts of the sum of x²; 0 if x is not normed."""
-    next_norm: Tensor | None = None
 
 
 class AdapterLayout:
@@ -421,15 +380,14 @@ class GraphDecoder:
         max_batch: int = 32,
         max_rank: int = 64,
         num_slots: int = 8,
-        tuning: Tuning | None = None,
     ) -> None:
         self._network = network
         self._max_rank = max_rank
         self._layout = AdapterLayout(network.arch)
-        self._slots: dict[int, _Slot | None] = dict.fromkeys(range(1, num_slots + 1))
-        sizes = batch_sizes(max_batch)
-        self._sizes = sizes
-        self._step = DecodeStep(network, max_batch=sizes[-1], max_rank=max_rank, max_adapters=num_slots, tuning=tuning)
+        self._free = list(range(num_slots, 0, -1))
+        self._slots: dict[int, _Slot] = {}
+        self._sizes = batch_sizes(max_batch)
+        self._step = DecodeStep(network, max_batch=max_batch, max_rank=max_rank, max_adapters=num_slots)
         self._is_cuda = network.device.type == "cuda"  # else Triton's interpreter: the same kernels without a graph
         self._table = _Table(self._step.inputs, self._step.drawn)
         self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
@@ -444,20 +402,28 @@ class GraphDecoder:
         """Copies the adapter to the device beside the running steps; returns its slot when it is there."""
         if adapter.rank > self._max_rank:
             raise ModelError(f"the adapter has rank {adapter.rank}; this engine takes up to {self._max_rank}")
-        slot = next((number for number, held in self._slots.items() if held is None), None)
-        if slot is None:
-            raise ModelError(f"all {len(self._slots)} slots for adapters are taken; retire a version first")
+        try:
+            slot = self._free.pop()
+        except IndexError:
+            raise ModelError(f"all {len(self._slots)} slots for adapters are taken; retire a version first") from None
         rank = -(-adapter.rank // 16) * 16
-        with self._beside():
-            flat = self._layout.packed(adapter, rank, device=self._network.device, dtype=self._network.dtype)
+        try:
+            # Put together where the adapter lies, a CPU as a rule, and sent in one piece: hundreds of small copies
+            # would make the steps that run meanwhile wait for the interpreter.
+            packed = self._layout.packed(adapter, rank, device=adapter.flat.device, dtype=self._network.dtype)
+            with self._beside():
+                flat = packed.to(self._network.device)
+        except BaseException:  # out of memory, above all: the slot stays free
+            self._free.append(slot)
+            raise
         self._slots[slot] = _Slot(flat, rank, adapter.scale)
         return slot
 
     def free_adapter(self, slot: int) -> None:
-        """The slot may be given to another adapter; no step uses it any more."""
-        assert self._slots[slot] is not None, f"slot {slot} is free already"
+        """The slot may be given to another adapter; no step that is yet to come uses it."""
         with self._beside():  # so that its memory is not written again before the steps under way have read it
-            self._slots[slot] = None
+            del self._slots[slot]
+        self._free.append(slot)
 
     def prepare(self, sizes: Sequence[int] = (), *, lora: bool = False) -> None:
         """Captures the graphs of these batch sizes (all by default), which the first step of a size would do else."""
@@ -468,7 +434,7 @@ class GraphDecoder:
     def decode(self, strands: Sequence[Strand], token_ids: Sequence[int], slots: Sequence[int]) -> Tensor:
         """Reads one token into each strand; the logits [B, V] in float32, valid until the next call.
 
-        Key and value are written at `strand.length`, where the caller has made room; he moves the strands on.
+        Key and value are written at `strand.length`, where there must be room; the caller moves the strands on.
         """
         self._run(strands, token_ids, slots, [1.0] * len(strands), [0.0] * len(strands))
         return self._step.logits_BV[: len(strands)]
@@ -606,7 +572,7 @@ class _Table:
         temperatures: Sequence[float],
         uniforms: Sequence[float],
         slots: Sequence[int],
-        adapters: Mapping[int, _Slot | None],
+        adapters: Mapping[int, _Slot],
     ) -> None:
         """Rows behind the given tokens read token 0, greedily and without an adapter."""
         fields, num_rows = self._fields, len(strands)
@@ -620,7 +586,7 @@ class _Table:
         worn = [slot for slot in dict.fromkeys(slots) if slot]
         index = {slot: number for number, slot in enumerate(worn)}
         self._put(self._words, fields.ADAPTER, [*[index.get(slot, -1) for slot in slots], *[-1] * padding])
-        held = [_held(adapters, slot) for slot in worn]
+        held = [adapters[slot] for slot in worn]
         self._put(self._words, fields.ADAPTER_ADDRESS, [adapter.flat.data_ptr() for adapter in held])
         self._put(self._words, fields.ADAPTER_RANK_16, [adapter.rank // 16 for adapter in held])
         self._put(self._floats, fields.ADAPTER_SCALE, [adapter.scale for adapter in held])
@@ -639,12 +605,6 @@ class _Table:
 def batch_sizes(max_batch: int) -> tuple[int, ...]:
     """The sizes that graphs are captured for."""
     return (*[size for size in BATCH_SIZES if size < max_batch], max_batch)
-
-
-def _held(adapters: Mapping[int, _Slot | None], number: int) -> _Slot:
-    slot = adapters.get(number)
-    assert slot is not None, f"no adapter is in slot {number}"
-    return slot
 
 
 def _matrix(linear: Linear) -> Tensor:

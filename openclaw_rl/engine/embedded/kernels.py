@@ -1,18 +1,18 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-decorators, disable-error-code="possibly-undefined"
-"""One decode step of a Llama- or Qwen3-shaped network as Triton kernels: five per layer, then the head and the draw.
+"""One decode step of a Llama- or Qwen3-shaped network as Triton kernels: six a layer, then the head and the draw.
 
 A step at small batch is bound by reading weights and KV, so what counts is that the memory never idles. Everything
 element-wise is fused into its neighbours: SwiGLU, the residual sum and the norm's weight into the product before, the
-norm's scale into the one behind, q/k norm, RoPE and the writing of the new key and value into attention. On Hopper each
-kernel starts while the one before still runs (programmatic dependent launch), asks for the first of its own weights,
-which depend on nothing, and only then waits.
+norm's scale into the one behind, q/k norm, RoPE and the writing of the new key and value into attention. On Hopper,
+with one row, a kernel starts while the one before still runs (programmatic dependent launch: DEPENDENT), asks for the
+first of its own weights, which depend on nothing, and only then waits.
 
 LoRA costs no launches: the first programs of a product's grid compute A·x, the others add B·(A·x) when they are done
 with the base weights. What a row needs (token, position, where its KV lies, its adapter) comes from one table in
 device memory, so that a captured graph serves any strands and adapters.
 
-Imports triton, so it is imported only where there is a CUDA device (or Triton's interpreter, which runs everything
-but the prefetching). Knows no graphs and no scheduling: `graphs.py` launches these.
+Imports triton, so it is imported only where there is a CUDA device, or for Triton's interpreter, which runs all of it.
+Knows no graphs and no scheduling: `graphs.py` launches these.
 
 Axes: B rows, K inputs of a product, N its outputs, R rank, D head dim, V vocabulary.
 """
@@ -102,13 +102,12 @@ def _adapter_scale(inputs, adapter, MAX_BATCH: tl.constexpr):
 
 
 @triton.jit
-def _shrunk(values, is_wanted):
+def _awaited(found, values, is_wanted):
     """A·x, once all of it is there: other programs of the same launch store it over `UNWRITTEN`, float by float.
 
-    They have the lowest numbers, so they run already, and they wait for nobody. Data that says itself whether it is
-    there needs one round trip to L2 where a flag beside it needs two, and no program pays more than one.
+    `found` is what a load saw some time ago. Those programs have the lowest numbers, so they run already, and they wait
+    for nobody. Data that says itself whether it is there needs one round trip to L2 where a flag beside it needs two.
     """
-    found = tl.load(values, mask=is_wanted, other=0, volatile=True)
     while tl.max(tl.max((found == UNWRITTEN).to(tl.int32), 1), 0) > 0:
         found = tl.load(values, mask=is_wanted, other=0, volatile=True)
     return found.to(tl.float32, bitcast=True)
@@ -126,15 +125,14 @@ def _sums(
     SWIGLU: tl.constexpr,
     EVEN: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    UNROLL: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
 ):
     """Σ weight·x by output, for both halves of a SwiGLU; the first block of weights is loaded already."""
     cols_K = tl.arange(0, BLOCK_K)
     x_K = tl.load(x + cols_K).to(tl.float32)[None, :]
     acc_NK = w_NK.to(tl.float32) * x_K
     other_NK = up_NK.to(tl.float32) * x_K
-    for k in tl.range(BLOCK_K, K, BLOCK_K, loop_unroll_factor=UNROLL):
-        # Before x, so that nothing stands between the loads of all unrolled turns.
+    for k in tl.range(BLOCK_K, K, BLOCK_K, num_stages=NUM_STAGES):
         w_NK = _block(weight_NK + k, is_out_N, EVEN)
         if SWIGLU:
             up_NK = _block(weight_NK + second * K + k, is_out_N, EVEN)
@@ -177,7 +175,7 @@ def vector_linear(
     NUM_SHRINKING: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    UNROLL: tl.constexpr,
+    NUM_STAGES: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """`matrix_linear` for one row, without tensor cores: 4.2 TB/s of 4.4 on wide weights, where those reach 3.7.
@@ -212,7 +210,7 @@ def vector_linear(
             if DEPENDENT:
                 tl.extra.cuda.gdc_wait()
                 tl.extra.cuda.gdc_launch_dependents()
-            acc_N, up_N = _sums(w_NK, up_NK, x, a_NK, rank, is_out_N, K, SWIGLU, EVEN, BLOCK_K, UNROLL)
+            acc_N, up_N = _sums(w_NK, up_NK, x, a_NK, rank, is_out_N, K, SWIGLU, EVEN, BLOCK_K, NUM_STAGES)
             if NUM_SQUARES > 0:
                 squares_Q = tl.load(squares + places_Q, mask=is_square_Q, other=0.0)
                 norm_scale = tl.rsqrt(tl.sum(squares_Q, 0) / K + eps)
@@ -235,29 +233,35 @@ def vector_linear(
         tl.extra.cuda.gdc_launch_dependents()
     if LORA:
         ranks_R = tl.arange(0, MAX_RANK)
-        b_NR = matrices + rank * (NUM_PARTS * K) + outs_N.to(tl.int64)[:, None] * rank + ranks_R[None, :]
         is_rank_R = (ranks_R < rank) & (num_adapters > 0)
-        is_b_NR = is_out_N[:, None] & is_rank_R[None, :]
-        first_NR = tl.load(b_NR, mask=is_b_NR, other=0.0)
-        second_NR = first_NR
+        part = _adapter_part(outs_N, NUM_PARTS, FIRST_END, SECOND_END)
         if SWIGLU:
-            second_NR = tl.load(b_NR + N * rank, mask=is_b_NR, other=0.0)
+            halves_P = tl.arange(0, 2)
+        else:
+            halves_P = tl.arange(0, 1)
+        b_PNR = matrices + rank * (NUM_PARTS * K) + halves_P.to(tl.int64)[:, None, None] * N * rank
+        b_PNR += outs_N.to(tl.int64)[None, :, None] * rank + ranks_R[None, None, :]
+        b_PNR = tl.load(b_PNR, mask=is_out_N[None, :, None] & is_rank_R[None, None, :], other=0.0)
+        shrunk_PR = shrunk + (part + halves_P)[:, None] * rank + ranks_R[None, :]
+        # For most programs it is there by now; the others look again behind their sums.
+        found_PR = tl.load(shrunk_PR, mask=is_rank_R[None, :], other=0, volatile=True)
     if NUM_SQUARES > 0:
         squares_Q = tl.load(squares + places_Q, mask=is_square_Q, other=0.0)
-    acc_N, up_N = _sums(w_NK, up_NK, x, weight_NK, N, is_out_N, K, SWIGLU, EVEN, BLOCK_K, UNROLL)
+    acc_N, up_N = _sums(w_NK, up_NK, x, weight_NK, N, is_out_N, K, SWIGLU, EVEN, BLOCK_K, NUM_STAGES)
     if NUM_SQUARES > 0:
         norm_scale = tl.rsqrt(tl.sum(squares_Q, 0) / K + eps)
         acc_N *= norm_scale
         up_N *= norm_scale
 
     if LORA:
-        scale = _adapter_scale(inputs, 0, MAX_BATCH)
-        shrunk_R = shrunk + _adapter_part(outs_N, NUM_PARTS, FIRST_END, SECOND_END) * rank + ranks_R
-        x_1R = _shrunk(shrunk_R[None, :], is_rank_R[None, :]) * scale
-        acc_N += tl.sum(first_NR.to(tl.float32) * x_1R, 1)
+        x_PR = _awaited(found_PR, shrunk_PR, is_rank_R[None, :]) * _adapter_scale(inputs, 0, MAX_BATCH)
+        delta_PN = tl.sum(b_PNR.to(tl.float32) * x_PR[:, None, :], 2)
         if SWIGLU:
-            x_1R = _shrunk((shrunk_R + rank)[None, :], is_rank_R[None, :]) * scale
-            up_N += tl.sum(second_NR.to(tl.float32) * x_1R, 1)
+            is_up_P1 = (halves_P > 0)[:, None]
+            acc_N += tl.sum(tl.where(is_up_P1, 0.0, delta_PN), 0)
+            up_N += tl.sum(tl.where(is_up_P1, delta_PN, 0.0), 0)
+        else:
+            acc_N += tl.sum(delta_PN, 0)
 
     if SWIGLU:
         acc_N = acc_N / (1 + tl.exp(-acc_N)) * up_N
@@ -358,7 +362,6 @@ def matrix_linear(
     BLOCK_B: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ):
     """out [B, N] = f(x [B, K] · weight [N, K]ᵀ), one block of outputs per program.
 
@@ -376,9 +379,6 @@ def matrix_linear(
     rows_B = tl.arange(0, BLOCK_B)
     is_row_B = rows_B < num_rows
     x_BK = x + rows_B[:, None] * K + tl.arange(0, BLOCK_K)[None, :]
-    if DEPENDENT:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
     if LORA:
         num_adapters = tl.load(inputs + NUM_ADAPTERS * MAX_BATCH).to(tl.int32)
         adapter_B = tl.load(inputs + ADAPTER * MAX_BATCH + rows_B, mask=is_row_B, other=-1)
@@ -431,10 +431,13 @@ def matrix_linear(
             scale = _adapter_scale(inputs, worn, MAX_BATCH)
             shrunk_BR = shrunk + rows_B[:, None] * SHRUNK_STRIDE + part * rank + ranks_R[None, :]
             is_mine_BR = (adapter_B == worn)[:, None] & (ranks_R < rank)[None, :]
-            x_BR = (_shrunk(shrunk_BR, is_mine_BR) * scale).to(first_NR.dtype)
+            found_BR = tl.load(shrunk_BR, mask=is_mine_BR, other=0, volatile=True)
+            if SWIGLU:
+                found_up_BR = tl.load(shrunk_BR + rank, mask=is_mine_BR, other=0, volatile=True)
+            x_BR = (_awaited(found_BR, shrunk_BR, is_mine_BR) * scale).to(first_NR.dtype)
             acc_BN = tl.dot(x_BR, tl.trans(first_NR), acc_BN, input_precision="ieee")
             if SWIGLU:
-                x_BR = (_shrunk(shrunk_BR + rank, is_mine_BR) * scale).to(second_NR.dtype)
+                x_BR = (_awaited(found_up_BR, shrunk_BR + rank, is_mine_BR) * scale).to(second_NR.dtype)
                 other_BN = tl.dot(x_BR, tl.trans(second_NR), other_BN, input_precision="ieee")
 
     out_BN = out + rows_B[:, None] * N + outs_N[None, :]
@@ -495,33 +498,22 @@ def attend(
     BLOCK_G: tl.constexpr,
     BLOCK_C: tl.constexpr,
     NUM_STAGES: tl.constexpr,
-    DEPENDENT: tl.constexpr,
 ):
     """The query heads of one key/value head over one split of a row's cached tokens; `combine` joins the splits.
 
-    Split 0 also sees the new token itself, from `qkv`, and writes its key and value into the strand.
+    The last split also sees the new token itself, from `qkv`, and writes its key and value into the strand.
     Axes: G the query heads of a key/value head, C cached tokens.
     """
     GROUP: tl.constexpr = NUM_HEADS // NUM_KV_HEADS
+    dtype: tl.constexpr = qkv.dtype.element_ty
     row = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     split = tl.program_id(1)
+    # All that can be loaded without knowing anything comes first: one round trip to memory instead of three.
     num_cached = tl.load(inputs + POSITION * MAX_BATCH + row).to(tl.int32)
-    chunk = _chunk(num_cached, NUM_SPLITS, BLOCK_C)
-    start = split * chunk
-    end = tl.minimum(start + chunk, num_cached)
-    if (split > 0) & (start >= end):
-        return
     capacity = tl.load(inputs + KV_CAPACITY * MAX_BATCH + row)
-    keys = _pointer(tl.load(inputs + KV_ADDRESS * MAX_BATCH + row), qkv)
-    keys += ((layer * 2).to(tl.int64) * NUM_KV_HEADS + kv_head) * capacity * D
-    values = keys + NUM_KV_HEADS * capacity * D
+    address = tl.load(inputs + KV_ADDRESS * MAX_BATCH + row)
     dims_D = tl.arange(0, D)
-    if DEPENDENT:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-
-    dtype: tl.constexpr = qkv.dtype.element_ty
     half_D = (dims_D % (D // 2))[None, :]
     # Rounded as the network rounds them: prefill and trainer turn by the same angles.
     cos_D = tl.load(cos + row * (D // 2) + half_D).to(dtype).to(tl.float32)
@@ -531,11 +523,18 @@ def attend(
     q_head = first + (kv_head * GROUP + heads_G)[:, None] * D
     q_GD = _turned(q_head, q_norm, cos_D, sin_D, eps, (heads_G < GROUP)[:, None], QK_NORM, D).to(dtype)
 
+    chunk = _chunk(num_cached, NUM_SPLITS, BLOCK_C)
+    start = split * chunk
+    end = tl.minimum(start + chunk, num_cached)
+    if (start >= end) & (split > 0):
+        return
+    keys = _pointer(address, qkv) + ((layer * 2).to(tl.int64) * NUM_KV_HEADS + kv_head) * capacity * D
+    values = keys + NUM_KV_HEADS * capacity * D
     scale: tl.constexpr = D**-0.5 * _LOG2_E  # exponents of 2 below
     max_G = tl.full([BLOCK_G], float("-inf"), tl.float32)
     mass_G = tl.zeros([BLOCK_G], tl.float32)
     acc_GD = tl.zeros([BLOCK_G, D], tl.float32)
-    if split == 0:
+    if end == num_cached:
         one = tl.arange(0, 1)[:, None]
         k_head = first + (NUM_HEADS + kv_head) * D + one
         k_1D = _turned(k_head, k_norm, cos_D, sin_D, eps, one == 0, QK_NORM, D).to(dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     if arch is not None:
         quantised = _quantised_weights(folder, arch, options, device=device, dtype=dtype)
         weights = quantised or load_weights(folder, arch, device=device, dtype=dtype)
-        runner = runner_for(Network(arch, weights))
+        runner = runner_for(Network(arch, weights), max_active=options.max_active)
         return assemble(
             runner,
             arch,
@@ -84,16 +85,19 @@ def assemble(
     kv_bytes = options.kv_bytes or int(_free_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
     max_tokens = kv_bytes // runner.bytes_per_token
     chunk = options.prefill_chunk or (2048 if device.type == "cuda" else 256)
-    serves = reuse_rule(options.kv_after_update)
+    may_reuse = reuse_rule(options.kv_after_update)(BASE_VERSION)
+    # A version that is loaded beside running steps takes the interpreter from them, for so long at a time; with the
+    # usual 5 ms, and several turns in each step, streams on a GPU stood still for twenty steps.
+    sys.setswitchinterval(0.0001)
     _log.info("cache", extra={"tokens": max_tokens, "mib": kv_bytes >> 20, "prefill_chunk": chunk})
 
     def load(publication: Publication) -> Weights:
-        return _load_version(publication, arch, runner, device=device, dtype=dtype, serves=serves)
+        return _load_version(publication, arch, runner, options, device=device, dtype=dtype)
 
     strands = Strands(runner.new_storage, max_tokens=max_tokens)
     return EmbeddedEngine(
         Scheduler(strands, max_active=options.max_active, prefill_chunk=chunk),
-        Weights(BASE_VERSION, runner, None, serves(BASE_VERSION)),
+        Weights(BASE_VERSION, runner, None, may_reuse),
         EngineState(
             model=name,
             versions=(BASE_VERSION,),
@@ -123,7 +127,7 @@ def _quantised_weights(
     return None
 
 
-def runner_for(network: Network) -> NetworkRunner:
+def runner_for(network: Network, *, max_active: int) -> NetworkRunner:
     """CUDA graphs where they work."""
     if network.device.type != "cuda":
         return NetworkRunner(network)
@@ -132,7 +136,7 @@ def runner_for(network: Network) -> NetworkRunner:
         return NetworkRunner(network)
     from openclaw_rl.engine.embedded.graph_runner import GraphRunner
 
-    return GraphRunner(network)
+    return GraphRunner(network, max_batch=max_active)
 
 
 def choose_dtype(wanted: str, device: str, probe: Callable[[], str | None] = why_not_bfloat16) -> torch.dtype:
@@ -151,25 +155,25 @@ def _load_version(
     publication: Publication,
     arch: Architecture | None,
     base: Runner,
+    options: EmbeddedOptions,
     *,
     device: torch.device,
     dtype: torch.dtype,
-    serves: Callable[[str], Callable[[str], bool]],
 ) -> Weights:
     """The published bytes, checked; `EngineRefused` says what is wrong with them."""
     folder, label = Path(publication.path), publication.version
+    may_reuse = reuse_rule(options.kv_after_update)(label)
     if arch is None:
         raise EngineRefused("only Llama and Qwen3 families can be updated; this model runs through transformers")
     verify(publication)
     try:
         if (folder / "adapter_config.json").is_file():
-            adapter = AdapterWeights.load(folder, arch, device=device, dtype=dtype)
-            base.attach(adapter)
-            return Weights(label, base, adapter, serves(label))
+            adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype)
+            return Weights(label, base, base.attach(adapter), may_reuse)
         if _architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
         network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype))
-        return Weights(label, runner_for(network), None, serves(label))
+        return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
     except (ModelError, OSError) as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
 

@@ -61,7 +61,7 @@ class NetworkRunner:
             [start + i for start, piece in zip(starts, ordered, strict=True) for i in range(len(piece.token_ids))],
             device=device,
         )
-        attend = StrandAttention(ordered, device)
+        attend = StrandAttention(ordered)
         hidden_TH = self._network.hidden(ids_T, positions_T, attend, _lora_rows(ordered))
         wanted: dict[int, Tensor] = {}
         end = 0
@@ -77,8 +77,9 @@ class NetworkRunner:
         """The next token of every piece, each of one token, at once; None if there is no shorter way than `run`."""
         return None
 
-    def attach(self, adapter: AdapterWeights) -> None:
-        """The adapter will be used; may be called beside a step."""
+    def attach(self, adapter: AdapterWeights) -> AdapterWeights:
+        """The adapter, loaded on a CPU, as pieces are to carry it; may be called beside a step."""
+        return adapter.to(self.device)
 
     def detach(self, adapter: AdapterWeights) -> None:
         """The adapter will not be used any more; called between two steps."""
@@ -92,12 +93,12 @@ class NetworkRunner:
 class StrandAttention:
     """`model.network.Attend` over the strands of a step: each token sees its own sequence up to itself."""
 
-    def __init__(self, pieces: Sequence[Piece], device: torch.device) -> None:
+    def __init__(self, pieces: Sequence[Piece]) -> None:
         self._spans: list[tuple[slice, Tensor, int, int, Tensor | None]] = []
         row = 0
         for piece in pieces:
             start, size = piece.strand.length, len(piece.token_ids)
-            mask = None if size == 1 else _mask(start, size, device)
+            mask = None if size == 1 else _mask(start, size, piece.strand.kv)
             self._spans.append((slice(row, row + size), piece.strand.kv, start, start + size, mask))
             row += size
 
@@ -143,12 +144,12 @@ class StrandAttention:
         return out_NPD.transpose(0, 1)
 
 
-def _mask(start: int, size: int, device: torch.device) -> Tensor:
+def _mask(start: int, size: int, kv: Tensor) -> Tensor:
     """What the tokens of a piece see: everything before it, and of it everything up to themselves."""
-    if device.type == "cuda":
+    if kv.is_cuda and kv.dtype != torch.float32:  # the kernel that needs no mask in memory knows no float32
         bias: Tensor = causal_lower_right(size, start + size)
         return bias
-    return torch.full((size, start + size), float("-inf"), device=device).triu(start + 1)
+    return torch.full((size, start + size), float("-inf"), device=kv.device).triu(start + 1)
 
 
 def _lora_rows(ordered: Sequence[Piece]) -> LoraRows | None:

@@ -40,7 +40,11 @@ def write(path: Path, tensors: dict[str, Tensor], *, pad: int = 0) -> None:
     start = 0
     for name, tensor in tensors.items():
         end = start + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[name] = {
+            "dtype": "F32" if tensor.dtype == torch.float32 else "F16",
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
         start = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8 + pad)
@@ -115,6 +119,17 @@ def test_side_by_side_in_another_order_is_not_one_matrix(folder: Path) -> None:
     weights = load(folder)
     assert isinstance(weights.layers[0].gate_up, SplitLinear)
     check_values(weights, tensors)
+
+
+def test_neighbours_of_two_precisions_are_not_one_matrix(folder: Path) -> None:
+    tensors = side_by_side(tensors_of(folder))
+    name = "model.layers.0.mlp.up_proj.weight"
+    tensors[name] = tensors[name].half()
+    write(folder / FILE, tensors)
+    weights = load(folder)
+    assert isinstance(weights.layers[0].gate_up, SplitLinear)
+    assert all(tensor.dtype == torch.float32 for tensor in all_tensors(weights))
+    check_values(weights, tensors | {name: tensors[name].float()})
 
 
 def test_writing_into_weights_leaves_the_file_alone(folder: Path) -> None:
