@@ -17,7 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the engine's worker sets it; before torch is loaded
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the engine's worker sets it; before torch is loaded
 
 import torch
 from torch import Tensor

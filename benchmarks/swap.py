@@ -20,7 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import architecture, has_gpu, open_engine, parser, prompt_ids, show, stream
+from benchmarks.engines import architecture, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.checksum import folder_sha256
@@ -133,7 +133,7 @@ def main() -> int:
             measure(
                 Path(directory),
                 num_publishes=10 if arguments.quick else NUM_PUBLISHES,
-                window_s=0.5 if has_gpu() else 1.5,
+                window_s=1.5,
                 threads=arguments.threads,
             )
         )

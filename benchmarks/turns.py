@@ -52,11 +52,10 @@ async def session(
         prompt += prompt_ids(arch, NEW, seed=1 + turn)
         turns.append(await stream(engine, prompt, max_tokens=ANSWER))
         prompt += turns[-1].token_ids
+    without = await stream(engine, prompt_ids(arch, len(prompt) - ANSWER, seed=901), max_tokens=2)
     await engine.publish(_publication(versions))
     prompt += prompt_ids(arch, NEW, seed=900)
     after = await stream(engine, prompt, max_tokens=ANSWER)
-    fresh = [token + 1 for token in prompt[: len(prompt) - NEW - ANSWER]]  # the length of turn 20, and nobody saw it
-    without = await stream(engine, fresh, max_tokens=2)
     await engine.close()
     return turns, after, without
 

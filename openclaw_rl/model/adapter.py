@@ -9,9 +9,11 @@ Axes: T tokens, H hidden, R rank.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import shutil
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,31 +95,18 @@ class AdapterWeights:
         self.alpha = alpha
         self.targets = tuple(name for name in TARGETS if name in targets)
         self.rslora = rslora
-        places = [(layer, module) for layer in range(arch.num_layers) for module in MODULES if self._targeted(module)]
-        sizes = [size for _, module in places for size in self._sizes(module)]
-        self.flat = torch.zeros(sum(sizes), device=device, dtype=dtype)
-        pieces = iter(self.flat.split(sizes))
-        self._parts = {(layer, module): self._group(module, pieces) for layer, module in places}
+        num_numbers = sum(size for _, module in self._places() for size in self._sizes(module))
+        self._place(torch.zeros(num_numbers, device=device, dtype=dtype))
 
     @property
     def scale(self) -> float:
         """What B·A is multiplied by: alpha/r, or alpha/√r (https://arxiv.org/abs/2312.03732)."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
-    def to(self, device: torch.device) -> Self:
-        """The same adapter on a device, in one copy; itself if it is there."""
-        if self.flat.device == device:
-            return self
-        moved = type(self)(
-            self.arch,
-            rank=self.rank,
-            alpha=self.alpha,
-            targets=self.targets,
-            rslora=self.rslora,
-            device=device,
-            dtype=self.flat.dtype,
-        )
-        moved.flat.copy_(self.flat)
+    def over(self, flat: Tensor) -> Self:
+        """The same adapter in another buffer, on another device perhaps, that holds a copy of `self.flat`."""
+        moved = copy.copy(self)
+        moved._place(flat)
         return moved
 
     def parts(self, layer: int, module: Module) -> LoraParts | None:
@@ -152,8 +141,13 @@ class AdapterWeights:
         return made
 
     @classmethod
-    def load(cls, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> Self:
-        """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole."""
+    def load(
+        cls, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype, pause_s: float = 0.0
+    ) -> Self:
+        """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole.
+
+        After each tensor it rests for `pause_s`, so that another thread has the interpreter most of the time.
+        """
         config = _read_config(folder)
         path = folder / WEIGHTS_FILE
         try:
@@ -183,6 +177,8 @@ class AdapterWeights:
                             f"{made.rank} ask for floats of shape {list(view.shape)}. Train or save it for this model."
                         )
                     view.copy_(tensor)
+                    if pause_s:
+                        time.sleep(pause_s)
         except FileNotFoundError as error:
             raise ModelError(f"{path} is missing. Save the adapter with safetensors.") from error
         except (SafetensorError, OSError) as error:
@@ -221,6 +217,16 @@ class AdapterWeights:
             sync(folder.parent)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _places(self) -> list[tuple[int, Module]]:
+        layers = range(self.arch.num_layers)
+        return [(layer, module) for layer in layers for module in MODULES if self._targeted(module)]
+
+    def _place(self, flat: Tensor) -> None:
+        """All A and B become views of `flat`."""
+        self.flat = flat
+        pieces = iter(flat.split([size for _, module in self._places() for size in self._sizes(module)]))
+        self._parts = {(layer, module): self._group(module, pieces) for layer, module in self._places()}
 
     def _targeted(self, module: Module) -> list[Projection]:
         return [part for part in self.arch.projections(module) if part.name.rpartition(".")[2] in self.targets]

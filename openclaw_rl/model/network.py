@@ -134,10 +134,10 @@ class Network:
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """[R, V] in float32."""
         head = self.weights.head
-        if hidden_RH.is_cuda and hidden_RH.dtype != torch.float32 and isinstance(head, DenseLinear):
-            if not torch.is_grad_enabled():
-                # Rounded to bfloat16 first, one row in ten would have other tokens among its best four.
-                return torch.mm(hidden_RH, head.weight.t(), out_dtype=torch.float32)
+        is_narrow = hidden_RH.is_cuda and hidden_RH.dtype != torch.float32
+        if is_narrow and isinstance(head, DenseLinear) and not torch.is_grad_enabled():
+            # Rounded to bfloat16 first, one row in ten would have other tokens among its best four.
+            return torch.mm(hidden_RH, head.weight.t(), out_dtype=torch.float32)
         return head(hidden_RH).float()
 
     def _spread(self, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

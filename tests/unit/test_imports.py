@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 """A part may import the parts of the layers above it in this list, and never one beside it or below."""
 
-_EMBEDDED = "cache engine fallback graph_runner graphs loading quantised runner sampling scheduler tile_kernel"
+_EMBEDDED = "cache courier engine fallback graph_runner graphs loading quantised runner sampling scheduler tile_kernel"
 TORCH_MODULES = (
     *(f"openclaw_rl.engine.embedded.{name}" for name in _EMBEDDED.split()),
     *(f"openclaw_rl.model.{name}" for name in ("adapter", "network", "product", "weights")),

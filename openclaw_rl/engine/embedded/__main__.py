@@ -25,9 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, required=True, help="a Hugging Face folder with safetensors")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON object, see EmbeddedOptions")
     arguments = parser.parse_args(argv)
-    # OpenMP threads that spin while they wait cost 3 to 7 times the speed once anything else wants the core (2 cores,
-    # one busy: 13.3 tokens/s passive, 4.3 spinning; on an idle machine the same). Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # How long OpenMP's threads spin between two products before they sleep; read when torch is loaded. A step of the
+    # embedded model on two cores, ms, when they are idle and when one is busy: never 21 and 21, this long 11 and 32,
+    # ten times as long 10 and 100. Whoever sets either variable decides.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     _keep_freed_memory()
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is complete: no call home, also none to look for updates
 

@@ -32,7 +32,7 @@ class GraphRunner(NetworkRunner):
 
     def attach(self, adapter: AdapterWeights) -> AdapterWeights:
         slot = self._decoder.load_adapter(adapter)
-        attached = super().attach(adapter)
+        attached = adapter.over(self._decoder.courier.send(adapter.flat))
         self._slots[attached] = slot
         return attached
 

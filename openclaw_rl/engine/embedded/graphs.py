@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from openclaw_rl.engine.embedded.courier import Courier
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import MODULES, Architecture, Module
@@ -67,6 +69,8 @@ _CACHE_BLOCK = 64
 """Cached tokens in a turn of attention."""
 _VOCABULARY_TILE = 1024
 _SCRATCH_TOKENS = 64
+_PAUSE_S = 0.001
+"""Between two projections of an adapter that is put together: the steps that run meanwhile need the interpreter."""
 
 
 class Strand(Protocol):
@@ -352,6 +356,7 @@ class AdapterLayout:
                 middle = begin + num_parts * num_inputs * rank
                 a = flat[begin:middle].view(num_parts, rank, num_inputs)
                 b = flat[middle : middle + num_outputs * rank].view(num_outputs, rank)
+                time.sleep(_PAUSE_S)
                 for part in parts.parts:
                     a[self._starts[module].index(part.out.start), : adapter.rank] = parts.a[part.rank]
                     b[part.out, : adapter.rank] = part.b
@@ -396,6 +401,8 @@ class GraphDecoder:
         shape = (arch.num_layers, 2, arch.num_kv_heads, _SCRATCH_TOKENS, arch.head_dim)
         self._scratch = torch.zeros(shape, device=network.device, dtype=network.dtype)
         self._copies = torch.cuda.Stream(network.device) if self._is_cuda else None
+        if self._is_cuda:
+            self.courier = Courier(network.device)
         self._done = torch.cuda.Event() if self._is_cuda else None
 
     def load_adapter(self, adapter: AdapterWeights) -> int:
@@ -408,11 +415,11 @@ class GraphDecoder:
             raise ModelError(f"all {len(self._slots)} slots for adapters are taken; retire a version first") from None
         rank = -(-adapter.rank // 16) * 16
         try:
-            # Put together where the adapter lies, a CPU as a rule, and sent in one piece: hundreds of small copies
-            # would make the steps that run meanwhile wait for the interpreter.
-            packed = self._layout.packed(adapter, rank, device=adapter.flat.device, dtype=self._network.dtype)
-            with self._beside():
-                flat = packed.to(self._network.device)
+            # Put together where the adapter lies, a CPU as a rule: hundreds of small copies to the device would make
+            # the steps that run meanwhile wait for the interpreter.
+            flat = self._layout.packed(adapter, rank, device=adapter.flat.device, dtype=self._network.dtype)
+            if flat.device.type != self._network.device.type:
+                flat = self.courier.send(flat)
         except BaseException:  # out of memory, above all: the slot stays free
             self._free.append(slot)
             raise

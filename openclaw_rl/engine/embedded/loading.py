@@ -168,7 +168,9 @@ def _load_version(
     verify(publication)
     try:
         if (folder / "adapter_config.json").is_file():
-            adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype)
+            # A step on a GPU is mostly Python that launches kernels, so loading beside it must take little of it.
+            pause_s = 0.001 if device.type == "cuda" else 0.0
+            adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, pause_s=pause_s)
             return Weights(label, base, base.attach(adapter), may_reuse)
         if _architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")

@@ -79,7 +79,7 @@ class NetworkRunner:
 
     def attach(self, adapter: AdapterWeights) -> AdapterWeights:
         """The adapter, loaded on a CPU, as pieces are to carry it; may be called beside a step."""
-        return adapter.to(self.device)
+        return adapter if self.device.type == "cpu" else adapter.over(adapter.flat.to(self.device))
 
     def detach(self, adapter: AdapterWeights) -> None:
         """The adapter will not be used any more; called between two steps."""
@@ -133,7 +133,7 @@ class StrandAttention:
             # The queries of a group of heads see the same keys: as rows of one query no key is repeated.
             q_KGD = q_PND.view(keys_KCD.shape[0], -1, head_dim)
             out_KGD = functional.scaled_dot_product_attention(q_KGD[None], keys_KCD[None], values_KCD[None])
-            return out_KGD.view(1, num_heads, head_dim)
+            return out_KGD.reshape(1, num_heads, head_dim)
         out_NPD = functional.scaled_dot_product_attention(
             q_PND.transpose(0, 1)[None],
             keys_KCD[None],
