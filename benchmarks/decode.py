@@ -1,11 +1,10 @@
 """Tokens per second of the embedded engine against `transformers.generate` and against the memory's speed.
 
-    python benchmarks/decode.py [--json] [--quick] [--opponents]
+    python benchmarks/decode.py [--json] [--quick]
 
 On a CPU: the embedded model, float32 unless a figure says quantised, the same threads on every side, rounds in turn so
 that what else the machine does hits all of them. The floor is one read of all weights for each token at the best
 speed at which this process reads 1 GiB. On a GPU: see `gpu_decode.py`.
-`--opponents` also runs llama.cpp (`xllamacpp`), in an environment of its own that it makes at first use.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ FIGURES = {
     "quantised_tok_s": ("one stream, quantised weights, tokens/s", ""),
     "quantised_vs_generate": ("  against generate in float32", "aim 2.5"),
     "quantised_streams8_tok_s": ("eight streams, quantised weights, tokens/s together", ""),
-    "llama_cpp_tok_s": ("llama.cpp on the checkpoint's own blocks, one stream, tokens/s", ""),
     "seconds": ("length of the run, s", ""),
 }
 

@@ -117,7 +117,8 @@ class Strands(Generic[S]):
 
     def __init__(self, new_storage: Callable[[int], S], *, max_tokens: int) -> None:
         self._new_storage = new_storage
-        self._max_tokens = max_tokens
+        # In whole granules: else a strand of exactly so many tokens would never fit, and who needs it wait for ever.
+        self._max_tokens = max_tokens // _GRANULE * _GRANULE
         self._strands: list[Strand[S]] = []
         self._clock = count()
 

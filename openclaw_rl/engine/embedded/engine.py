@@ -72,7 +72,10 @@ class _Outbox:
 
 
 class EmbeddedEngine:
-    """An `Engine` over a `Scheduler`. `state` describes the base weights; versions are added to it as they come."""
+    """An `Engine` over a `Scheduler`. `state` describes the base weights; versions are added to it as they come.
+
+    The cache must hold a whole context window: then every job that is admitted can run, alone if need be.
+    """
 
     def __init__(
         self,
@@ -81,14 +84,12 @@ class EmbeddedEngine:
         state: EngineState,
         load: Load,
         *,
-        max_cache_tokens: int,
         max_queued: int,
         max_active: int,
     ) -> None:
         self._scheduler = scheduler
         self._load = load
         self._state = state
-        self._max_cache_tokens = max_cache_tokens
         self._max_requests = max_queued + max_active
         self._versions = {BASE_VERSION: _Version(base, sha256="")}
         self._live = BASE_VERSION
@@ -192,12 +193,6 @@ class EmbeddedEngine:
                 f"{len(self._outboxes)} requests are in line, more than engine.max_queued allows; try again later",
                 status=503,
                 code="queue_full",
-            )
-        if job.most_tokens > self._max_cache_tokens:
-            raise EngineRefused(
-                f"prompt and answer may take {job.most_tokens} tokens and the cache holds {self._max_cache_tokens}; "
-                "ask for fewer max_tokens, or raise engine.kv_bytes",
-                code="cache_too_small",
             )
         self._loop = asyncio.get_running_loop()
         version.num_requests += 1

@@ -81,20 +81,24 @@ def assemble(
 
     `precision` is what the engine calls its precision where that is more than `dtype`.
     """
-    window = min(runner.context_window, options.context_window or runner.context_window)
     kv_bytes = options.kv_bytes or int(_free_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
-    max_tokens = kv_bytes // runner.bytes_per_token
+    strands = Strands(runner.new_storage, max_tokens=kv_bytes // runner.bytes_per_token)
+    window = min(runner.context_window, options.context_window or runner.context_window)
+    if strands.max_tokens < window:
+        _log.warning(
+            "the cache holds %d tokens, less than the window; engine.kv_bytes makes it larger", strands.max_tokens
+        )
+        window = strands.max_tokens
     chunk = options.prefill_chunk or (2048 if device.type == "cuda" else 256)
     may_reuse = reuse_rule(options.kv_after_update)(BASE_VERSION)
     # A version that is loaded beside running steps takes the interpreter from them, for so long at a time; with the
     # usual 5 ms, and several turns in each step, streams on a GPU stood still for twenty steps.
     sys.setswitchinterval(0.0001)
-    _log.info("cache", extra={"tokens": max_tokens, "mib": kv_bytes >> 20, "prefill_chunk": chunk})
+    _log.info("cache", extra={"tokens": strands.max_tokens, "mib": kv_bytes >> 20, "prefill_chunk": chunk})
 
     def load(publication: Publication) -> Weights:
         return _load_version(publication, arch, runner, options, device=device, dtype=dtype)
 
-    strands = Strands(runner.new_storage, max_tokens=max_tokens)
     return EmbeddedEngine(
         Scheduler(strands, max_active=options.max_active, prefill_chunk=chunk),
         Weights(BASE_VERSION, runner, None, may_reuse),
@@ -108,7 +112,6 @@ def assemble(
             dtype=precision or str(dtype).removeprefix("torch."),
         ),
         load,
-        max_cache_tokens=max_tokens,
         max_queued=options.max_queued,
         max_active=options.max_active,
     )

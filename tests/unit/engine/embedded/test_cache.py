@@ -131,6 +131,12 @@ def test_the_least_recently_used_idle_strand_goes_first_and_busy_ones_stay() -> 
     assert strands.num_tokens <= strands.max_tokens
 
 
+def test_all_that_is_promised_can_be_had() -> None:
+    strands = make(max_tokens=150)
+    assert strands.max_tokens == 128
+    assert taken(strands, range(100), room=strands.max_tokens).capacity == 128
+
+
 def test_growing_keeps_what_was_computed() -> None:
     strands = make()
     strand = taken(strands, range(60))

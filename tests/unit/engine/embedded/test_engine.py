@@ -52,7 +52,6 @@ def make(
         rig.weights(),
         STATE,
         load,
-        max_cache_tokens=max_tokens,
         max_queued=max_queued,
         max_active=max_active,
     )

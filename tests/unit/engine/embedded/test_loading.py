@@ -218,11 +218,17 @@ async def test_the_state_names_window_device_and_precision(tiny_model: Path) -> 
     await engine.close()
 
 
-async def test_a_cache_that_cannot_hold_a_request_refuses_it_with_the_remedy(tiny_model: Path) -> None:
-    engine = load_engine(tiny_model, options(kv_bytes=64 * 2 * 2 * 2 * 16 * 4))
-    with pytest.raises(EngineRefused, match=r"the cache holds 64; .*engine\.kv_bytes"):
+async def test_a_small_cache_makes_a_small_window_and_says_so(
+    tiny_model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = load_engine(tiny_model, options(kv_bytes=70 * 2 * 2 * 2 * 16 * 4))
+    assert "the cache holds 64 tokens" in caplog.text
+    assert "engine.kv_bytes" in caplog.text
+    assert (await engine.state()).context_window == 64
+    with pytest.raises(EngineRefused, match="context window"):
         await run(engine, PROMPTS[2])
-    assert (await run(engine, PROMPTS[0])).finish_reason == "length"
+    answer = await run(engine, PROMPTS[0], max_tokens=200)
+    assert (len(answer.token_ids), answer.finish_reason) == (64 - len(PROMPTS[0]), "length")
     await engine.close()
 
 
