@@ -50,6 +50,10 @@ _PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 """`init_lora_weights` of adapters that stand on the base weights as they are; others (PiSSA, LoftQ, …) change those."""
 
 
+MAX_RANK, MAX_ALPHA = 4096, 1e6
+"""Beyond these a file is wrong, and loading it would cost memory or make numbers that are none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraPart:
     """One targeted projection within a fused one."""
@@ -90,6 +94,8 @@ class AdapterWeights:
             raise ModelError(f"an adapter cannot target {unknown[0]!r}; it can: {', '.join(TARGETS)}")
         if not targets or rank < 1:
             raise ModelError(f"an adapter needs a rank above 0 and a target; got {rank} and {sorted(targets)}")
+        if rank > MAX_RANK or not 0 < alpha < MAX_ALPHA:
+            raise ModelError(f"an adapter has a rank of up to {MAX_RANK} and an alpha below {MAX_ALPHA:g}")
         self.arch = arch
         self.rank = rank
         self.alpha = alpha

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from openclaw_rl.errors import ModelError
 
-_SUFFIXES = (".safetensors", "config.json")
+_SUFFIXES = (".safetensors", ".safetensors.index.json", "config.json")
 
 
 def folder_sha256(folder: Path) -> str:

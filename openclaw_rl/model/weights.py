@@ -166,7 +166,10 @@ def _shards(folder: Path) -> list[Path]:
     if whole.exists():
         return [whole]
     try:
-        return [folder / name for name in sorted(set(json.loads(index.read_bytes())["weight_map"].values()))]
+        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+        if outside := [name for name in names if Path(name).name != name]:
+            raise ModelError(f"{index} names {outside[0]!r}, which is no file of this folder. Save the model again.")
+        return [folder / name for name in names]
     except FileNotFoundError as error:
         raise ModelError(
             f"{folder} has neither model.safetensors nor model.safetensors.index.json. Save the model with "

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,11 @@ MayReuse = Callable[[str], bool]
 class Storage(Protocol):
     """The memory of one strand."""
 
+    @property
+    def is_cuttable(self) -> bool:
+        """Whether the last tokens can be forgotten; if not, a strand can only be continued as it is."""
+        ...
+
     def resized(self, num_tokens: int, capacity: int) -> Self:
         """A storage of another capacity with a copy of the first `num_tokens` tokens."""
         ...
@@ -54,6 +59,7 @@ class TensorStorage:
     """Keys and values as one tensor [L, 2, K, C, D]."""
 
     kv: Tensor
+    is_cuttable: ClassVar[bool] = True
 
     def resized(self, num_tokens: int, capacity: int) -> TensorStorage:
         num_layers, two, num_heads, _, head_dim = self.kv.shape
@@ -143,6 +149,8 @@ class Strands(Generic[S]):
         found, shared = None, MIN_SHARED - 1
         for strand in self._strands:
             usable = strand.num_usable(wanted, may_reuse)
+            if not strand.storage.is_cuttable and (strand.is_busy or usable < strand.length):
+                continue
             # Of two equally good ones the idle one: it need not be copied.
             if usable > shared or (found is not None and usable == shared and found.is_busy and not strand.is_busy):
                 found, shared = strand, usable
@@ -255,7 +263,7 @@ def reuse_rule(setting: str) -> Callable[[str], MayReuse]:
         def may_reuse(other: str) -> bool:
             other_line, other_number = _line_and_number(other)
             of_this_line = other_line == line or other == BASE_VERSION
-            return other == version or (of_this_line and 0 <= number - other_number <= most)
+            return other == version or (of_this_line and 1 <= number - other_number <= most)
 
         return may_reuse
 
@@ -264,7 +272,7 @@ def reuse_rule(setting: str) -> Callable[[str], MayReuse]:
 
 def _line_and_number(version: str) -> tuple[str, int]:
     """`v3` and `alice/v3` -> the line and the number in it; a label of another form is a line of its own."""
-    found = re.fullmatch(r"(.*?)v(\d+)", version)
+    found = re.fullmatch(r"(.*?)v(0|[1-9]\d*)", version)
     return (found[1], int(found[2])) if found else (version, -1)
 
 

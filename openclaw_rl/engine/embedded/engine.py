@@ -15,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -93,6 +94,8 @@ class EmbeddedEngine:
         self._max_requests = max_queued + max_active
         self._versions = {BASE_VERSION: _Version(base, sha256="")}
         self._live = BASE_VERSION
+        self._retired: dict[str, str] = {}
+        """The checksums of versions that are gone: a label names the same bytes for ever."""
         self._outboxes: dict[Job, _Outbox] = {}
         self._score_turn = asyncio.Semaphore(max_active)
         self._publishing = asyncio.Lock()
@@ -135,6 +138,10 @@ class EmbeddedEngine:
         """Every sequence; where they share a prefix the first goes ahead, and the others find it computed."""
         label = admit_score(request, await self.state())
         version = self._versions[label]
+        with self._holding(version):
+            return await self._score(request, version)
+
+    async def _score(self, request: ScoreRequest, version: _Version) -> tuple[Scored, ...]:
         readings = [
             Reading(
                 token_ids,
@@ -158,17 +165,28 @@ class EmbeddedEngine:
 
     async def publish(self, publication: Publication) -> None:
         """Loads the version beside what runs; from its last line on it is there, and live if that was wished."""
+        # In a task of its own: a load that has begun cannot be stopped, and what it brought must not be lost.
+        task = asyncio.create_task(self._publish(publication))
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(task)
+
+    async def _publish(self, publication: Publication) -> None:
         async with self._publishing:
-            if admit_publication(publication, {label: v.sha256 for label, v in self._versions.items()}):
+            version = publication.version
+            loaded = {label: known.sha256 for label, known in self._versions.items()}
+            if version not in loaded and version in self._retired:
+                admit_publication(publication, self._retired)  # its keys and values may still be in the cache
+            if admit_publication(publication, loaded):
                 weights = await asyncio.to_thread(self._load, publication)
-                self._versions[publication.version] = _Version(weights, publication.sha256)
+                self._versions[version] = _Version(weights, publication.sha256)
             if publication.live:
-                self._live = publication.version
+                self._live = version
 
     async def retire(self, version: str) -> None:
         """New requests no longer find the version; it is freed when the last one that runs on it ends."""
         admit_retirement(version, await self.state())
         retired = self._versions.pop(version)
+        self._retired[version] = retired.sha256
         if retired.num_requests == 0:
             self._post(lambda: self._scheduler.forget(retired.weights))
 
@@ -194,20 +212,30 @@ class EmbeddedEngine:
                 status=503,
                 code="queue_full",
             )
+        if self._closing:
+            raise EngineLost("the model's thread has ended")
         self._loop = asyncio.get_running_loop()
-        version.num_requests += 1
         outbox = self._outboxes[job] = _Outbox()
-        self._post(lambda: self._scheduler.submit(job))
+        with self._holding(version):
+            self._post(lambda: self._scheduler.submit(job))
+            try:
+                finished = False
+                while not finished:
+                    results = await outbox.take()
+                    last = results[-1]
+                    finished = isinstance(last, Scored) or last.finish_reason is not None
+                    yield results
+            finally:
+                del self._outboxes[job]
+                self._post(lambda: self._scheduler.cancel(job))
+
+    @contextmanager
+    def _holding(self, version: _Version) -> Iterator[None]:
+        """The version stays loaded, also if it is retired meanwhile; the last one to let go frees it then."""
+        version.num_requests += 1
         try:
-            finished = False
-            while not finished:
-                results = await outbox.take()
-                last = results[-1]
-                finished = isinstance(last, Scored) or last.finish_reason is not None
-                yield results
+            yield
         finally:
-            del self._outboxes[job]
-            self._post(lambda: self._scheduler.cancel(job))
             version.num_requests -= 1
             if version.num_requests == 0 and self._versions.get(version.weights.label) is not version:
                 self._post(lambda: self._scheduler.forget(version.weights))

@@ -29,10 +29,12 @@ class CacheStorage:
     """transformers' own cache, which grows by itself."""
 
     past: Any
+    is_cuttable: bool
+    """Not where layers forget: a window that has moved on cannot be moved back."""
 
     def resized(self, num_tokens: int, capacity: int) -> CacheStorage:
         # Copied also where a strand only grows: rare, and a strand never shares its cache with another.
-        fresh = CacheStorage(copy.deepcopy(self.past))
+        fresh = CacheStorage(copy.deepcopy(self.past), self.is_cuttable)
         fresh.cut(num_tokens)
         return fresh
 
@@ -49,12 +51,15 @@ class TransformersRunner:
         self._model, self.context_window = _load(folder, dtype, device)
         config = self._model.config.get_text_config()
         self.vocab_size: int = self._model.get_input_embeddings().num_embeddings
+        kinds = getattr(config, "layer_types", None) or ["full_attention"]
+        has_window = getattr(config, "sliding_window", None) is not None
+        self._is_cuttable = not has_window and set(kinds) == {"full_attention"}
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.bytes_per_token = 2 * config.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize
 
     def new_storage(self, _: int) -> CacheStorage:
-        return CacheStorage(DynamicCache(config=self._model.config))
+        return CacheStorage(DynamicCache(config=self._model.config), self._is_cuttable)
 
     @torch.inference_mode()
     def run(self, pieces: Sequence[Piece]) -> list[Tensor]:

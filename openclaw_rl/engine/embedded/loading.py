@@ -33,6 +33,18 @@ from openclaw_rl.types import BASE_VERSION, EngineState, Publication
 
 _log = logging.getLogger(__name__)
 
+_UNREADABLE = (
+    ModelError,
+    OSError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    RuntimeError,
+)
+"""What files that somebody else wrote can do to those who read them; torch says RuntimeError when memory is short."""
+
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.8}
 """Of what is free after the weights: a laptop has other programs, a GPU that serves mostly does not."""
@@ -168,8 +180,8 @@ def _load_version(
     may_reuse = reuse_rule(options.kv_after_update)(label)
     if arch is None:
         raise EngineRefused("only Llama and Qwen3 families can be updated; this model runs through transformers")
-    verify(publication)
     try:
+        verify(publication)
         if (folder / "adapter_config.json").is_file():
             # A step on a GPU is mostly Python that launches kernels, so loading beside it must take little of it.
             pause_s = 0.001 if device.type == "cuda" else 0.0
@@ -179,7 +191,7 @@ def _load_version(
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
         network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype))
         return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
-    except (ModelError, OSError) as error:
+    except _UNREADABLE as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
 
 

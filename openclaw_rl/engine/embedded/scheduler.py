@@ -223,23 +223,21 @@ class Scheduler:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
         results: list[Result] = []
         by_runner: defaultdict[Runner, list[tuple[Job, Piece]]] = defaultdict(list)
-        for job, piece in self._plan():
+        for job, piece in self._plan(results):
             by_runner[job.weights.runner].append((job, piece))
         for runner, work in by_runner.items():
             jobs = [job for job, _ in work]
             try:
-                results += self._run(runner, work)
+                self._run(runner, work, results)
             except Exception as error:
                 # The boundary of the model: what fails in one pass, such as memory, must not end other requests.
-                _log.exception("forward pass failed")
-                failure = EngineError(f"the model failed with {type(error).__name__}; the engine's log has more")
-                results += [(job, failure) for job in jobs if not job.over]
+                results += [(job, _failure(error)) for job in jobs if not job.over]
                 self._fail(jobs)
         for job in [job for job in self._jobs if job.over]:
             self._let_go(job)
         return results
 
-    def _plan(self) -> list[tuple[Job, Piece]]:
+    def _plan(self, results: list[Result]) -> list[tuple[Job, Piece]]:
         planned: list[tuple[Job, Piece]] = []
         budget, num_active, person_writes = self._prefill_chunk, 0, False
         for job in list(self._jobs):
@@ -247,8 +245,13 @@ class Scheduler:
                 break
             if job.strand is None and budget <= 0:
                 continue
-            if job.strand is None and not self._admit(job):
-                break  # whoever comes later does not overtake one that waits for memory
+            try:
+                if job.strand is None and not self._admit(job):
+                    break  # whoever comes later does not overtake one that waits for memory
+            except Exception as error:  # memory that the budget promised and the device does not have
+                results.append((job, _failure(error)))
+                self._fail([job])
+                continue
             num_active += 1
             assert job.strand is not None
             num_left = job.num_to_feed - job.strand.length
@@ -257,11 +260,13 @@ class Scheduler:
             size = 1 if num_left == 1 else min(num_left, budget)
             if size <= 0:
                 continue
-            while not self._strands.reserve(job.strand, job.strand.length + size):
-                if not self._make_way(job):
-                    self._strands.drop(job.strand)
-                    job.strand = None
+            try:
+                if not self._reserve(job, job.strand.length + size):
                     return planned
+            except Exception as error:
+                results.append((job, _failure(error)))
+                self._fail([job])
+                continue
             if num_left == 1:
                 person_writes = person_writes or job.priority == PERSON
             else:
@@ -292,6 +297,16 @@ class Scheduler:
             job.num_cached = strand.length
         return True
 
+    def _reserve(self, job: Job, room: int) -> bool:
+        """Room in the job's strand; False if it had to give the strand up, being the last in line."""
+        assert job.strand is not None
+        while not self._strands.reserve(job.strand, room):
+            if not self._make_way(job):
+                self._strands.drop(job.strand)
+                job.strand = None
+                return False
+        return True
+
     def _make_way(self, job: Job) -> bool:
         """Takes the strand of the last one in line away; False if nobody behind `job` has one."""
         for other in reversed(self._jobs):
@@ -303,14 +318,14 @@ class Scheduler:
                 return True
         return False
 
-    def _run(self, runner: Runner, work: Sequence[tuple[Job, Piece]]) -> list[Result]:
+    def _run(self, runner: Runner, work: Sequence[tuple[Job, Piece]], results: list[Result]) -> None:
         answers = [job for job, piece in work if isinstance(job, Answer) and len(piece.token_ids) == piece.num_wanted]
         if len(answers) == len(work):
             draws = runner.decode([piece for _, piece in work], _rows(answers, runner), _positions(answers))
             if draws is not None:
-                return self._drawn(answers, draws)
+                results += self._drawn(answers, draws)
+                return
         rows = runner.run([piece for _, piece in work])
-        results: list[Result] = []
         writing: list[tuple[Answer, Tensor]] = []
         for (job, _), hidden_RH in zip(work, rows, strict=True):
             if not len(hidden_RH):
@@ -319,7 +334,7 @@ class Scheduler:
                 writing.append((job, hidden_RH))
             elif isinstance(job, Reading):
                 results += self._score(runner, job, hidden_RH)
-        return results + self._draw(runner, writing)
+        results += self._draw(runner, writing)
 
     def _draw(self, runner: Runner, writing: Sequence[tuple[Answer, Tensor]]) -> list[Result]:
         if not writing:
@@ -367,6 +382,11 @@ class Scheduler:
         if job.strand is not None:
             self._strands.release(job.strand)
             job.strand = None
+
+
+def _failure(error: Exception) -> EngineError:
+    _log.error("a pass of the model failed", exc_info=error)
+    return EngineError(f"the model failed with {type(error).__name__}; the engine's log has more")
 
 
 def _rows(answers: Sequence[Answer], runner: Runner) -> list[sampling.Row]:

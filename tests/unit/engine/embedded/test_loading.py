@@ -129,7 +129,7 @@ async def test_a_session_is_read_once_in_every_family(engine: EmbeddedEngine, fo
     again = await run(engine, longer, temperature=0.0, max_tokens=5)
     assert (first.num_cached_tokens, again.num_cached_tokens) == (0, len(prompt) + 4)
     fork = await run(engine, [*longer[:30], 11], temperature=0.0, max_tokens=5)
-    assert fork.num_cached_tokens == 30
+    assert fork.num_cached_tokens == (0 if folder.name == "gemma2" else 30), "a window cannot be moved back"
     fresh = load_engine(folder, options())
     for known, asked in ((again, longer), (fork, [*longer[:30], 11])):
         assert (await run(fresh, asked, temperature=0.0, max_tokens=5)).token_ids == known.token_ids
