@@ -71,7 +71,7 @@ def network(seed: int = 0) -> Network:
 
 
 @lru_cache
-def runner(seed: int = 0) -> NetworkRunner:
+def runner(seed: int) -> NetworkRunner:
     return NetworkRunner(network(seed))
 
 
@@ -120,7 +120,7 @@ def plain_logprobs(token_ids: Sequence[int], start: int, given: Weights, tempera
 
 def scheduler(*, max_tokens: int = 100_000, max_active: int = 8, prefill_chunk: int = 16) -> Scheduler:
     return Scheduler(
-        Strands(runner().new_storage, max_tokens=max_tokens), max_active=max_active, prefill_chunk=prefill_chunk
+        Strands(runner(0).new_storage, max_tokens=max_tokens), max_active=max_active, prefill_chunk=prefill_chunk
     )
 
 

@@ -45,7 +45,7 @@ def make(
     load: Callable[[Publication], Weights] = loaded,
 ) -> EmbeddedEngine:
     scheduler = Scheduler(
-        Strands(rig.runner().new_storage, max_tokens=max_tokens), max_active=max_active, prefill_chunk=32
+        Strands(rig.runner(0).new_storage, max_tokens=max_tokens), max_active=max_active, prefill_chunk=32
     )
     return EmbeddedEngine(
         scheduler,
@@ -300,4 +300,62 @@ async def test_a_failing_model_is_an_error_of_the_request(monkeypatch: pytest.Mo
     assert isinstance(bad[1], EngineError)
     assert "MemoryError" in str(bad[1])
     check(good, PROMPT)
+    await engine.close()
+
+
+async def test_a_version_that_is_scored_stays_until_the_last_sequence(
+    engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    detached: list[object] = []
+    monkeypatch.setattr(rig.runner(0), "detach", detached.append)
+    await engine.publish(publication("v1"))
+    await engine.publish(publication("v2"))
+    request = ScoreRequest(
+        request_id="s", sequences=tuple((*PROMPT, i, 3) for i in range(30)), starts=(len(PROMPT),) * 30, version="v1"
+    )
+    scoring = asyncio.ensure_future(engine.score(request))
+    await asyncio.sleep(0)
+    await engine.retire("v1")
+    for ids, scored in zip(request.sequences, await scoring, strict=True):
+        expected = rig.plain_logprobs(list(ids), len(PROMPT), rig.weights("v1"))
+        assert scored.logprobs == pytest.approx(expected, abs=5e-5)
+    await whole(engine, ask([5], max_tokens=1))
+    assert detached == [rig.adapter(1)]
+
+
+async def test_a_label_names_the_same_bytes_also_after_it_was_retired(engine: EmbeddedEngine) -> None:
+    await engine.publish(publication("v1"))
+    await engine.publish(publication("v2"))
+    await engine.retire("v1")
+    with pytest.raises(EngineRefused, match="same bytes for ever"):
+        await engine.publish(Publication(version="v1", path="", sha256="another"))
+    await engine.publish(publication("v1"))
+    assert (await engine.state()).live_version == "v1"
+
+
+async def test_a_score_in_line_learns_that_the_engine_is_gone() -> None:
+    engine = make(max_active=1)
+    request = ScoreRequest(request_id="s", sequences=(tuple(PROMPT) * 8,), starts=(1,))
+    scores = [asyncio.ensure_future(engine.score(request)) for _ in range(3)]
+    await asyncio.sleep(0.002)
+    await engine.close()
+    results = await asyncio.wait_for(asyncio.gather(*scores, return_exceptions=True), 10)
+    assert isinstance(results[-1], EngineLost)
+
+
+async def test_a_publish_whose_caller_leaves_is_finished() -> None:
+    gate = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(wanted: Publication) -> Weights:
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
+        return loaded(wanted)
+
+    engine = make(load=slow)
+    publishing = asyncio.ensure_future(engine.publish(publication("v1")))
+    await asyncio.sleep(0.01)
+    publishing.cancel()
+    gate.set()
+    await engine.publish(publication("v2"))
+    assert (await engine.state()).versions == ("v0", "v1", "v2")
     await engine.close()

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Weights
 from openclaw_rl.errors import EngineError
 from openclaw_rl.types import BACKGROUND, PERSON, Delta, Scored
@@ -224,6 +225,30 @@ def test_a_pass_that_fails_ends_its_own_jobs_only(monkeypatch: pytest.MonkeyPatc
     assert isinstance(error, EngineError)
     assert "MemoryError" in str(error)
     exact(good, *rig.sampled(results[good]))
+
+
+def test_memory_that_is_not_there_costs_one_job() -> None:
+    scheduled = rig.scheduler()
+    good, bad = rig.answer(PROMPT), rig.answer([9, 8, 7])
+    scheduled.submit(good)
+    scheduled.step()
+    made = scheduled._strands._new_storage
+    scheduled._strands._new_storage = lambda capacity: (_ for _ in ()).throw(RuntimeError("out of memory"))
+    scheduled.submit(bad)
+    results = scheduled.step()
+    scheduled._strands._new_storage = made
+    assert [type(result) for job, result in results if job is bad] == [EngineError]
+    found = rig.run(scheduled)
+    assert len(good.token_ids) == len(PROMPT) + 8
+    assert bad not in found
+
+
+def test_a_score_that_is_done_is_told_although_drawing_fails_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "draw", lambda *_: (_ for _ in ()).throw(MemoryError("no memory")))
+    scored, answer = rig.reading([1, 2, 3], 1), rig.answer([4, 5, 6])
+    results = rig.run(rig.scheduler(), answer, scored)
+    assert [type(result) for _, result in results[scored]] == [Scored]
+    assert [type(result) for _, result in results[answer]] == [EngineError]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
