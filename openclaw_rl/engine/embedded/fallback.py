@@ -21,7 +21,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from openclaw_rl.engine.embedded.runner import Piece
 from openclaw_rl.engine.embedded.sampling import Draws, Row
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.adapter import AdapterWeights
 
 
 @dataclass(slots=True)
@@ -68,12 +67,6 @@ class TransformersRunner:
 
     def decode(self, pieces: Sequence[Piece], rows: Sequence[Row], positions: Sequence[int]) -> Draws | None:
         return None
-
-    def attach(self, adapter: AdapterWeights) -> AdapterWeights:
-        raise NotImplementedError("`loading` refuses updates of these architectures")
-
-    def detach(self, adapter: AdapterWeights) -> None:
-        raise NotImplementedError
 
     @torch.inference_mode()
     def logits(self, hidden_RH: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -178,7 +179,7 @@ def _load_version(
     """The published bytes, checked; `EngineRefused` says what is wrong with them."""
     folder, label = Path(publication.path), publication.version
     may_reuse = reuse_rule(options.kv_after_update)(label)
-    if arch is None:
+    if arch is None or not isinstance(base, NetworkRunner):
         raise EngineRefused("only Llama and Qwen3 families can be updated; this model runs through transformers")
     try:
         verify(publication)
@@ -186,7 +187,8 @@ def _load_version(
             # A step on a GPU is mostly Python that launches kernels, so loading beside it must take little of it.
             pause_s = 0.001 if device.type == "cuda" else 0.0
             adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, pause_s=pause_s)
-            return Weights(label, base, base.attach(adapter), may_reuse)
+            attached = base.attach(adapter)
+            return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
         if _architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
         network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype))

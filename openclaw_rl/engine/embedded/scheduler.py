@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -55,21 +55,19 @@ class Runner(Protocol):
         self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
     ) -> sampling.Draws | None: ...
 
-    def attach(self, adapter: AdapterWeights) -> AdapterWeights: ...
-
-    def detach(self, adapter: AdapterWeights) -> None: ...
-
     def logits(self, hidden_RH: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """One version as the scheduler sees it: what runs it, and whose keys and values may serve it."""
+    """One version as the scheduler sees it: what runs it, whose keys and values may serve it, how it is let go."""
 
     label: str
     runner: Runner
     adapter: AdapterWeights | None
     may_reuse: MayReuse
+    free: Callable[[], object] = lambda: None
+    """Gives back what loading took beside memory; called between two steps."""
 
 
 class Job(ABC):
@@ -216,8 +214,7 @@ class Scheduler:
     def forget(self, weights: Weights) -> None:
         """Free what is held of a version that is gone."""
         self._strands.forget(weights.label)
-        if weights.adapter is not None:
-            weights.runner.detach(weights.adapter)
+        weights.free()
 
     def step(self) -> list[Result]:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
