@@ -97,7 +97,7 @@ class EmbeddedEngine:
         self._retired: dict[str, str] = {}
         """The checksums of versions that are gone: a label names the same bytes for ever."""
         self._outboxes: dict[Job, _Outbox] = {}
-        self._score_turn = asyncio.Semaphore(max_active)
+        self._max_active = max_active
         self._publishing = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: list[Callable[[], object]] = []
@@ -155,10 +155,12 @@ class EmbeddedEngine:
         ]
         first, last = min(request.sequences), max(request.sequences)  # what these two share, all share
         goes_ahead = len(readings) > 1 and common_prefix(first, last) >= MIN_SHARED
-        scored = [await self._read(readings[0], version)] if goes_ahead else []
+        # A limit for each request, not for all: who comes first among them is the scheduler's to say.
+        turns = asyncio.Semaphore(self._max_active)
+        scored = [await self._read(readings[0], version, turns)] if goes_ahead else []
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._read(reading, version)) for reading in readings[len(scored) :]]
+                tasks = [group.create_task(self._read(reading, version, turns)) for reading in readings[len(scored) :]]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # one request, one answer: the others were cancelled with it
         return (*scored, *(task.result() for task in tasks))
@@ -198,8 +200,8 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._thread.join)
         self._abandon()
 
-    async def _read(self, reading: Reading, version: _Version) -> Scored:
-        async with self._score_turn:
+    async def _read(self, reading: Reading, version: _Version, turns: asyncio.Semaphore) -> Scored:
+        async with turns:
             ((scored,),) = [results async for results in self._results(reading, version)]
         assert isinstance(scored, Scored)
         return scored

@@ -14,7 +14,16 @@ from openclaw_rl.engine.embedded.cache import Strands
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.scheduler import Scheduler, Weights
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
-from openclaw_rl.types import BACKGROUND, Delta, EngineState, GenerateRequest, Publication, Sampling, ScoreRequest
+from openclaw_rl.types import (
+    BACKGROUND,
+    PERSON,
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Publication,
+    Sampling,
+    ScoreRequest,
+)
 from tests.unit.engine.embedded import rig
 from tests.unit.engine.prompts import all_deltas, ask, until_error, whole
 
@@ -306,8 +315,8 @@ async def test_a_failing_model_is_an_error_of_the_request(monkeypatch: pytest.Mo
 async def test_a_version_that_is_scored_stays_until_the_last_sequence(
     engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    detached: list[object] = []
-    monkeypatch.setattr(rig.runner(0), "detach", detached.append)
+    freed: list[str] = []
+    monkeypatch.setattr(engine, "_load", lambda wanted: replace(loaded(wanted), free=lambda: freed.append("v1")))
     await engine.publish(publication("v1"))
     await engine.publish(publication("v2"))
     request = ScoreRequest(
@@ -320,7 +329,7 @@ async def test_a_version_that_is_scored_stays_until_the_last_sequence(
         expected = rig.plain_logprobs(list(ids), len(PROMPT), rig.weights("v1"))
         assert scored.logprobs == pytest.approx(expected, abs=5e-5)
     await whole(engine, ask([5], max_tokens=1))
-    assert detached == [rig.adapter(1)]
+    assert freed == ["v1"], "once, and not before the last sequence"
 
 
 async def test_a_label_names_the_same_bytes_also_after_it_was_retired(engine: EmbeddedEngine) -> None:
@@ -358,4 +367,15 @@ async def test_a_publish_whose_caller_leaves_is_finished() -> None:
     gate.set()
     await engine.publish(publication("v2"))
     assert (await engine.state()).versions == ("v0", "v1", "v2")
+    await engine.close()
+
+
+async def test_a_persons_score_comes_before_a_background_score_that_came_first() -> None:
+    engine = make(max_active=1)
+    slow = ScoreRequest(request_id="gate", sequences=tuple((i, *PROMPT) for i in range(40)), starts=(1,) * 40)
+    waiting = asyncio.ensure_future(engine.score(slow))
+    await asyncio.sleep(0.01)
+    await engine.score(ScoreRequest(request_id="me", sequences=((1, 2, 3),), starts=(1,), priority=PERSON))
+    assert not waiting.done()
+    await waiting
     await engine.close()
