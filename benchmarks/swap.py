@@ -13,6 +13,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
@@ -79,7 +80,10 @@ class Streams:
         return max((length for at, length in self.gaps if begin <= at < end), default=0.0)
 
 
-async def measure(directory: Path, *, num_publishes: int, window_s: float, threads: int | None) -> dict[str, float]:
+async def measure(
+    folders: Sequence[Path], *, num_publishes: int, window_s: float, threads: int | None
+) -> dict[str, float]:
+    checksums = [folder_sha256(folder) for folder in folders]  # the publisher's work, and long enough to be seen here
     engine = open_engine(threads=threads, max_active=NUM_STREAMS)
     streams = Streams(engine)
     talking = [asyncio.create_task(streams.talk(number)) for number in range(NUM_STREAMS)]
@@ -90,8 +94,8 @@ async def measure(directory: Path, *, num_publishes: int, window_s: float, threa
         begin = time.perf_counter()
         await asyncio.sleep(window_s)
         windows.append((begin, time.perf_counter(), False))
-        folder = directory / f"v{number % 4}"
-        publication = Publication(version=f"v{number}", path=str(folder), sha256=folder_sha256(folder))
+        which = number % len(folders)
+        publication = Publication(version=f"v{number}", path=str(folders[which]), sha256=checksums[which])
         begin = time.perf_counter()
         await engine.publish(publication)
         took.append(time.perf_counter() - begin)
@@ -124,14 +128,15 @@ def main() -> int:
     arguments = parser("Measure what a publish costs running streams.").parse_args()
     began_at, arch = time.monotonic(), architecture()
     with tempfile.TemporaryDirectory() as directory:
-        for number in range(4):
+        folders = [Path(directory) / str(number) for number in range(4)]
+        for number, folder in enumerate(folders):
             adapter = AdapterWeights.random(
                 arch, rank=16, alpha=32.0, seed=number, b_std=0.001, device=torch.device("cpu"), dtype=torch.float32
             )
-            adapter.save(Path(directory) / f"v{number}")
+            adapter.save(folder)
         found = asyncio.run(
             measure(
-                Path(directory),
+                folders,
                 num_publishes=10 if arguments.quick else NUM_PUBLISHES,
                 window_s=1.5,
                 threads=arguments.threads,
