@@ -45,6 +45,8 @@ class CacheStorage:
 class TransformersRunner:
     """Runs what `AutoModelForCausalLM` loads."""
 
+    is_launch_bound = False
+
     def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self._model, self.context_window = _load(folder, dtype, device)

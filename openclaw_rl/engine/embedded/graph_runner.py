@@ -1,6 +1,7 @@
-"""A `NetworkRunner` on a GPU: steps in which every sequence takes one token are CUDA graphs (`graphs.py`).
+"""A `NetworkRunner` on a GPU: the next tokens of all answers are one CUDA graph (`graphs.py`).
 
-Steps that also read a prompt run as one eager batch: they are long, so launching their kernels costs little.
+Prompts are read eagerly. Launching the kernels for a short one takes longer than running them, three times a step of
+eight answers; the scheduler therefore reads one prompt at a time between the steps of answers that are being written.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ NUM_SLOTS = 64
 
 class GraphRunner(NetworkRunner):
     """Captures its graphs when it is made, for batches of up to `max_batch`."""
+
+    is_launch_bound = True
 
     def __init__(self, network: Network, *, max_batch: int) -> None:
         super().__init__(network)

@@ -39,6 +39,8 @@ class Piece:
 class NetworkRunner:
     """Runs our own network (`model.network`) on a CPU or a GPU."""
 
+    is_launch_bound = False
+
     def __init__(self, network: Network) -> None:
         arch = network.arch
         self._network = network

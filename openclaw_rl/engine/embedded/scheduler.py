@@ -46,6 +46,8 @@ class Runner(Protocol):
     context_window: int
     bytes_per_token: int
     device: torch.device
+    is_launch_bound: bool
+    """A prompt in a pass costs the launches of its kernels, however short it is, unlike an answer's next token."""
 
     def new_storage(self, capacity: int) -> Any: ...
 
@@ -219,10 +221,11 @@ class Scheduler:
     def step(self) -> list[Result]:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
         results: list[Result] = []
-        by_runner: defaultdict[Runner, list[tuple[Job, Piece]]] = defaultdict(list)
+        passes: defaultdict[tuple[Runner, bool], list[tuple[Job, Piece]]] = defaultdict(list)
         for job, piece in self._plan(results):
-            by_runner[job.weights.runner].append((job, piece))
-        for runner, work in by_runner.items():
+            runner = job.weights.runner
+            passes[runner, runner.is_launch_bound and _is_next_token(job, piece)].append((job, piece))
+        for (runner, _), work in passes.items():
             jobs = [job for job, _ in work]
             try:
                 self._run(runner, work, results)
@@ -236,7 +239,7 @@ class Scheduler:
 
     def _plan(self, results: list[Result]) -> list[tuple[Job, Piece]]:
         planned: list[tuple[Job, Piece]] = []
-        budget, num_active, person_writes = self._prefill_chunk, 0, False
+        budget, num_active, num_prompts, someone_writes, person_writes = self._prefill_chunk, 0, 0, False, False
         for job in list(self._jobs):
             if num_active == self._max_active:
                 break
@@ -255,7 +258,7 @@ class Scheduler:
             if job.priority > PERSON and person_writes and num_left > 1:
                 budget = min(budget, self._prefill_chunk // 4)  # the chunk that a person's answer waits for is shorter
             size = 1 if num_left == 1 else min(num_left, budget)
-            if size <= 0:
+            if size <= 0 or (num_left > 1 and num_prompts and someone_writes and job.weights.runner.is_launch_bound):
                 continue
             try:
                 if not self._reserve(job, job.strand.length + size):
@@ -265,8 +268,10 @@ class Scheduler:
                 self._fail([job])
                 continue
             if num_left == 1:
+                someone_writes = True
                 person_writes = person_writes or job.priority == PERSON
             else:
+                num_prompts += 1
                 budget -= size
             planned.append((job, self._piece(job, size)))
         return planned
@@ -316,7 +321,7 @@ class Scheduler:
         return False
 
     def _run(self, runner: Runner, work: Sequence[tuple[Job, Piece]], results: list[Result]) -> None:
-        answers = [job for job, piece in work if isinstance(job, Answer) and len(piece.token_ids) == piece.num_wanted]
+        answers = [job for job, piece in work if isinstance(job, Answer) and _is_next_token(job, piece)]
         if len(answers) == len(work):
             draws = runner.decode([piece for _, piece in work], _rows(answers, runner), _positions(answers))
             if draws is not None:
@@ -384,6 +389,11 @@ class Scheduler:
 def _failure(error: Exception) -> EngineError:
     _log.error("a pass of the model failed", exc_info=error)
     return EngineError(f"the model failed with {type(error).__name__}; the engine's log has more")
+
+
+def _is_next_token(job: Job, piece: Piece) -> bool:
+    """Whether all that this piece is for is one more token of an answer."""
+    return isinstance(job, Answer) and len(piece.token_ids) == piece.num_wanted
 
 
 def _rows(answers: Sequence[Answer], runner: Runner) -> list[sampling.Row]:

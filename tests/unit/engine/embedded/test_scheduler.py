@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from openclaw_rl.engine.embedded import sampling
+from openclaw_rl.engine.embedded.runner import NetworkRunner, Piece
 from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Weights
 from openclaw_rl.errors import EngineError
 from openclaw_rl.types import BACKGROUND, PERSON, Delta, Scored
@@ -104,6 +106,34 @@ def test_a_background_prompt_takes_a_smaller_chunk_while_a_person_reads_along() 
     scheduled.cancel(person)
     scheduled.step()
     assert background.strand.length == 20
+
+
+def test_where_each_prompt_has_its_price_running_answers_wait_for_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NetworkRunner, "is_launch_bound", True)
+    scheduled, passes, run = rig.scheduler(prefill_chunk=64), list[list[int]](), rig.runner(0).run
+
+    def counted(pieces: Sequence[Piece]) -> list[Tensor]:
+        passes.append([len(piece.token_ids) for piece in pieces])
+        return run(pieces)
+
+    monkeypatch.setattr(rig.runner(0), "run", counted)
+    jobs = [rig.answer([i, *PROMPT[:4]], max_tokens=9) for i in range(5)]
+    for job in jobs[:2]:
+        scheduled.submit(job)
+    scheduled.step()
+    assert passes == [[5, 5]], "nobody waits for a next token: all at once"
+    for job in jobs[2:]:
+        scheduled.submit(job)
+    for num_writing in (2, 3, 4):
+        passes.clear()
+        scheduled.step()
+        assert passes == [[1] * num_writing, [5]]
+    rig.run(scheduled)
+    alone = [rig.answer(job.token_ids[:5], max_tokens=9) for job in jobs]
+    rig.run(rig.scheduler(), *alone)
+    assert [job.token_ids for job in jobs] == [job.token_ids for job in alone]
 
 
 def test_a_cancelled_job_makes_no_further_step_and_its_prefix_stays() -> None:
