@@ -13,8 +13,7 @@ import copy
 import json
 import math
 import shutil
-import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -148,11 +147,17 @@ class AdapterWeights:
 
     @classmethod
     def load(
-        cls, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype, pause_s: float = 0.0
+        cls,
+        folder: Path,
+        arch: Architecture,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        rest: Callable[[], object] = lambda: None,
     ) -> Self:
         """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole.
 
-        After each tensor it rests for `pause_s`, so that another thread has the interpreter most of the time.
+        It calls `rest` after each tensor, where a thread that works beside others waits for its turn.
         """
         config = _read_config(folder)
         path = folder / WEIGHTS_FILE
@@ -183,8 +188,7 @@ class AdapterWeights:
                             f"{made.rank} ask for floats of shape {list(view.shape)}. Train or save it for this model."
                         )
                     view.copy_(tensor)
-                    if pause_s:
-                        time.sleep(pause_s)
+                    rest()
         except FileNotFoundError as error:
             raise ModelError(f"{path} is missing. Save the adapter with safetensors.") from error
         except (SafetensorError, OSError) as error:

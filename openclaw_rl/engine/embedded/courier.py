@@ -8,9 +8,13 @@ its own.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
+
+Rest = Callable[[], object]
+"""What work beside the steps calls between its parts; it returns when there is time for the next."""
 
 _PART_BYTES = 4 << 20
 
@@ -24,13 +28,14 @@ class Courier:
         self._staging = torch.empty(_PART_BYTES, dtype=torch.uint8, pin_memory=True)
         self._lock = threading.Lock()
 
-    def send(self, source: Tensor) -> Tensor:
-        """Returns when the copy is there."""
+    def send(self, source: Tensor, rest: Rest) -> Tensor:
+        """Returns when the copy is there. Calls `rest` before each part."""
         with self._lock:
             with torch.cuda.stream(self._stream):
                 target = torch.empty(source.shape, dtype=source.dtype, device=self._device)
             parts = zip(_bytes(source).split(_PART_BYTES), _bytes(target).split(_PART_BYTES), strict=True)
             for part, place in parts:
+                rest()
                 staged = self._staging[: len(part)].copy_(part)
                 with torch.cuda.stream(self._stream):
                     place.copy_(staged, non_blocking=True)

@@ -34,8 +34,8 @@ class GraphRunner(NetworkRunner):
         self._slots: dict[AdapterWeights, int] = {}
 
     def attach(self, adapter: AdapterWeights) -> AdapterWeights:
-        slot = self._decoder.load_adapter(adapter)
-        attached = adapter.over(self._decoder.courier.send(adapter.flat))
+        slot = self._decoder.load_adapter(adapter, self.rest)
+        attached = adapter.over(self._decoder.courier.send(adapter.flat, self.rest))
         self._slots[attached] = slot
         return attached
 

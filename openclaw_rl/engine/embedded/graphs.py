@@ -16,7 +16,6 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from openclaw_rl.engine.embedded.courier import Courier
+from openclaw_rl.engine.embedded.courier import Courier, Rest
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import MODULES, Architecture, Module
@@ -69,8 +68,6 @@ _CACHE_BLOCK = 64
 """Cached tokens in a turn of attention."""
 _VOCABULARY_TILE = 1024
 _SCRATCH_TOKENS = 64
-_PAUSE_S = 0.001
-"""Between two projections of an adapter that is put together: the steps that run meanwhile need the interpreter."""
 
 
 class Strand(Protocol):
@@ -345,7 +342,9 @@ class AdapterLayout:
         """Where the projection's A begins, to be multiplied by the rank."""
         return layer * self._per_layer + self._begins[module]
 
-    def packed(self, adapter: AdapterWeights, rank: int, *, device: torch.device, dtype: torch.dtype) -> Tensor:
+    def packed(
+        self, adapter: AdapterWeights, rank: int, *, device: torch.device, dtype: torch.dtype, rest: Rest
+    ) -> Tensor:
         """The buffer for `rank`, which is the adapter's or more; what it does not train is zero."""
         flat = torch.zeros(self._num_layers * self._per_layer * rank, device=device, dtype=dtype)
         for layer in range(self._num_layers):
@@ -356,7 +355,7 @@ class AdapterLayout:
                 middle = begin + num_parts * num_inputs * rank
                 a = flat[begin:middle].view(num_parts, rank, num_inputs)
                 b = flat[middle : middle + num_outputs * rank].view(num_outputs, rank)
-                time.sleep(_PAUSE_S)
+                rest()
                 for part in parts.parts:
                     a[self._starts[module].index(part.out.start), : adapter.rank] = parts.a[part.rank]
                     b[part.out, : adapter.rank] = part.b
@@ -405,7 +404,7 @@ class GraphDecoder:
             self.courier = Courier(network.device)
         self._done = torch.cuda.Event() if self._is_cuda else None
 
-    def load_adapter(self, adapter: AdapterWeights) -> int:
+    def load_adapter(self, adapter: AdapterWeights, rest: Rest = lambda: None) -> int:
         """Copies the adapter to the device beside the running steps; returns its slot when it is there."""
         if adapter.rank > self._max_rank:
             raise ModelError(f"the adapter has rank {adapter.rank}; this engine takes up to {self._max_rank}")
@@ -417,9 +416,9 @@ class GraphDecoder:
         try:
             # Put together where the adapter lies, a CPU as a rule: hundreds of small copies to the device would make
             # the steps that run meanwhile wait for the interpreter.
-            flat = self._layout.packed(adapter, rank, device=adapter.flat.device, dtype=self._network.dtype)
+            flat = self._layout.packed(adapter, rank, device=adapter.flat.device, dtype=self._network.dtype, rest=rest)
             if flat.device.type != self._network.device.type:
-                flat = self.courier.send(flat)
+                flat = self.courier.send(flat, rest)
         except BaseException:  # out of memory, above all: the slot stays free
             self._free.append(slot)
             raise

@@ -184,9 +184,7 @@ def _load_version(
     try:
         verify(publication)
         if (folder / "adapter_config.json").is_file():
-            # A step on a GPU is mostly Python that launches kernels, so loading beside it must take little of it.
-            pause_s = 0.001 if device.type == "cuda" else 0.0
-            adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, pause_s=pause_s)
+            adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, rest=base.rest)
             attached = base.attach(adapter)
             return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
         if _architecture(folder) != arch:

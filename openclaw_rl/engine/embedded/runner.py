@@ -10,6 +10,7 @@ C tokens in the cache, V vocabulary, R wanted rows.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,6 +24,9 @@ from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.network import Network
+
+_LONGEST_REST_S = 0.01
+"""So that prompt after prompt does not keep a new version away for ever."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +54,29 @@ class NetworkRunner:
         self.new_storage = new_tensor_storage(
             arch.num_layers, arch.num_kv_heads, arch.head_dim, dtype=network.dtype, device=network.device
         )
+        self._between_passes = threading.Event()
+        self._between_passes.set()
         self.bytes_per_token = 2 * arch.num_layers * arch.num_kv_heads * arch.head_dim * network.dtype.itemsize
 
-    @torch.inference_mode()
+    def rest(self) -> None:
+        """Called by work beside the steps between its parts: waits while a pass on a GPU needs the interpreter.
+
+        Such a pass is Python that launches kernels. Loading an adapter beside it took the interpreter from it so often
+        that it lasted half as long again.
+        """
+        if self.is_launch_bound:
+            self._between_passes.wait(_LONGEST_REST_S)
+
     def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
         """Feeds every piece to its strand, which has room for it; the wanted hidden rows [R, H] of each piece."""
+        self._between_passes.clear()
+        try:
+            return self._pass(pieces)
+        finally:
+            self._between_passes.set()
+
+    @torch.inference_mode()
+    def _pass(self, pieces: Sequence[Piece]) -> list[Tensor]:
         ordered = sorted(pieces, key=lambda piece: id(piece.adapter))
         device = self._network.device
         ids_T = torch.tensor([token for piece in ordered for token in piece.token_ids], device=device)
