@@ -53,6 +53,10 @@ MAX_RANK, MAX_ALPHA = 4096, 1e6
 """Beyond these a file is wrong, and loading it would cost memory or make numbers that are none."""
 
 
+Rest = Callable[[], object]
+"""What work beside running steps calls between its parts; it returns when there is time for the next."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraPart:
     """One targeted projection within a fused one."""
@@ -88,6 +92,7 @@ class AdapterWeights:
         rslora: bool = False,
         device: torch.device,
         dtype: torch.dtype,
+        rest: Rest = lambda: None,
     ) -> None:
         if unknown := sorted(set(targets) - set(TARGETS)):
             raise ModelError(f"an adapter cannot target {unknown[0]!r}; it can: {', '.join(TARGETS)}")
@@ -100,18 +105,22 @@ class AdapterWeights:
         self.alpha = alpha
         self.targets = tuple(name for name in TARGETS if name in targets)
         self.rslora = rslora
+        self._targeted: dict[Module, list[Projection]] = {}
+        for module in MODULES:
+            if chosen := [part for part in arch.projections(module) if part.name.rpartition(".")[2] in self.targets]:
+                self._targeted[module] = chosen
         num_numbers = sum(size for _, module in self._places() for size in self._sizes(module))
-        self._place(torch.zeros(num_numbers, device=device, dtype=dtype))
+        self._place(torch.zeros(num_numbers, device=device, dtype=dtype), rest)
 
     @property
     def scale(self) -> float:
         """What B·A is multiplied by: alpha/r, or alpha/√r (https://arxiv.org/abs/2312.03732)."""
         return self.alpha / (math.sqrt(self.rank) if self.rslora else self.rank)
 
-    def over(self, flat: Tensor) -> Self:
+    def over(self, flat: Tensor, rest: Rest = lambda: None) -> Self:
         """The same adapter in another buffer, on another device perhaps, that holds a copy of `self.flat`."""
         moved = copy.copy(self)
-        moved._place(flat)
+        moved._place(flat, rest)
         return moved
 
     def parts(self, layer: int, module: Module) -> LoraParts | None:
@@ -153,12 +162,9 @@ class AdapterWeights:
         *,
         device: torch.device,
         dtype: torch.dtype,
-        rest: Callable[[], object] = lambda: None,
+        rest: Rest = lambda: None,
     ) -> Self:
-        """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole.
-
-        It calls `rest` after each tensor, where a thread that works beside others waits for its turn.
-        """
+        """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole."""
         config = _read_config(folder)
         path = folder / WEIGHTS_FILE
         try:
@@ -172,6 +178,7 @@ class AdapterWeights:
                     rslora=bool(config.get("use_rslora")),
                     device=device,
                     dtype=dtype,
+                    rest=rest,
                 )
                 wanted = dict(made._named())
                 if odd := sorted(names ^ wanted.keys()):
@@ -229,27 +236,26 @@ class AdapterWeights:
             shutil.rmtree(work, ignore_errors=True)
 
     def _places(self) -> list[tuple[int, Module]]:
-        layers = range(self.arch.num_layers)
-        return [(layer, module) for layer in layers for module in MODULES if self._targeted(module)]
+        return [(layer, module) for layer in range(self.arch.num_layers) for module in self._targeted]
 
-    def _place(self, flat: Tensor) -> None:
+    def _place(self, flat: Tensor, rest: Rest) -> None:
         """All A and B become views of `flat`."""
         self.flat = flat
         pieces = iter(flat.split([size for _, module in self._places() for size in self._sizes(module)]))
-        self._parts = {(layer, module): self._group(module, pieces) for layer, module in self._places()}
-
-    def _targeted(self, module: Module) -> list[Projection]:
-        return [part for part in self.arch.projections(module) if part.name.rpartition(".")[2] in self.targets]
+        self._parts: dict[tuple[int, Module], LoraParts] = {}
+        for place in self._places():
+            rest()
+            self._parts[place] = self._group(place[1], pieces)
 
     def _sizes(self, module: Module) -> list[int]:
         """Elements of A and of each B, rounded up to the alignment."""
-        targeted = self._targeted(module)
+        targeted = self._targeted[module]
         exact = [len(targeted) * self.rank * targeted[0].in_features]
         exact += [part.out_features * self.rank for part in targeted]
         return [size + -size % _ALIGNMENT for size in exact]
 
     def _group(self, module: Module, pieces: Iterator[Tensor]) -> LoraParts:
-        targeted = self._targeted(module)
+        targeted = self._targeted[module]
         shape = (len(targeted) * self.rank, targeted[0].in_features)
         a = next(pieces)[: math.prod(shape)].view(shape)
         parts: list[LoraPart] = []
@@ -266,7 +272,7 @@ class AdapterWeights:
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         """Every matrix by PEFT's name."""
         for (layer, module), parts in self._parts.items():
-            for projection, part in zip(self._targeted(module), parts.parts, strict=True):
+            for projection, part in zip(self._targeted[module], parts.parts, strict=True):
                 stem = f"base_model.model.model.layers.{layer}.{projection.name}"
                 yield f"{stem}.lora_A.weight", parts.a[part.rank]
                 yield f"{stem}.lora_B.weight", part.b

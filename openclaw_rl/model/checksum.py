@@ -18,6 +18,9 @@ from openclaw_rl.errors import ModelError
 
 _SUFFIXES = (".safetensors", ".safetensors.index.json", "config.json")
 
+_PART_BYTES = 8 << 20
+"""Between two parts the interpreter is asked for, which costs whoever has it 50 µs."""
+
 
 def folder_sha256(folder: Path) -> str:
     """The checksum of an adapter's or a model's folder, in hex. Blocking: reads every byte, at 1 to 2 GB/s.
@@ -35,5 +38,8 @@ def folder_sha256(folder: Path) -> str:
 
 
 def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest, part = hashlib.sha256(), memoryview(bytearray(_PART_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(part):
+            digest.update(part[:size])
+    return digest.hexdigest()

@@ -8,13 +8,11 @@ its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Rest = Callable[[], object]
-"""What work beside the steps calls between its parts; it returns when there is time for the next."""
+from openclaw_rl.model.adapter import Rest
 
 _PART_BYTES = 4 << 20
 

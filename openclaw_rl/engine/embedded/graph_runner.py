@@ -35,7 +35,7 @@ class GraphRunner(NetworkRunner):
 
     def attach(self, adapter: AdapterWeights) -> AdapterWeights:
         slot = self._decoder.load_adapter(adapter, self.rest)
-        attached = adapter.over(self._decoder.courier.send(adapter.flat, self.rest))
+        attached = adapter.over(self._decoder.courier.send(adapter.flat, self.rest), self.rest)
         self._slots[attached] = slot
         return attached
 

@@ -25,9 +25,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from openclaw_rl.engine.embedded.courier import Courier, Rest
+from openclaw_rl.engine.embedded.courier import Courier
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.model.adapter import AdapterWeights, Rest
 from openclaw_rl.model.architecture import MODULES, Architecture, Module
 from openclaw_rl.model.network import DenseLinear, Linear, Network
 
