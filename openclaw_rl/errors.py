@@ -4,6 +4,7 @@ OpenClawError
 ├── ConfigError            a setting is wrong; the message names the nearest valid one
 ├── ModelError             a model cannot be found, fetched, verified or understood
 ├── RequestError           a client's request is wrong (an HTTP 4xx in the client's dialect)
+├── JudgeError             a judge cannot be made or asked as configured
 ├── StoreError             the store cannot be opened or used as asked
 │   ├── StoreBusy          another process is the writer of this directory
 │   └── StoreUnavailable   a write failed (disk full, I/O error): nothing was acknowledged
@@ -35,6 +36,10 @@ class RequestError(OpenClawError):
         self.status = status
         self.param = param
         self.code = code
+
+
+class JudgeError(OpenClawError):
+    """A judge cannot be made or asked as configured. What a judge says about a turn is never an exception."""
 
 
 class StoreError(OpenClawError):

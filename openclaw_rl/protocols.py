@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Event, Future
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from openclaw_rl.types import (
     AnswerEvent,
     ApiKey,
+    Baseline,
+    Credit,
     Delta,
     EngineState,
+    Evidence,
     Feedback,
     GenerateRequest,
+    Judgement,
+    Lease,
     Message,
     NextState,
     Publication,
@@ -21,8 +26,11 @@ from openclaw_rl.types import (
     Session,
     SessionOutline,
     Skip,
+    Stage,
     Tool,
     Turn,
+    Verdict,
+    Weights,
 )
 
 
@@ -114,6 +122,74 @@ class Renderer(Protocol):
     def token_bytes(self, token_id: int) -> bytes: ...
 
     def parser(self, tools: Sequence[Tool]) -> AnswerParser: ...
+
+
+class Judge(Protocol):
+    """Reads what followed a reply. Never raises for what a model or a function did: that is a failed verdict.
+
+    `name` and `prompt_version` are stored with every judgement. `close` ends what it needs.
+    """
+
+    name: str
+    prompt_version: str
+
+    async def judge(self, evidence: Evidence) -> Verdict: ...
+
+    async def close(self) -> None: ...
+
+
+class CreditRule(Protocol):
+    """A judged turn -> what each of its signals weighs, or why it is not learned from. Pure."""
+
+    name: str
+
+    def weigh(self, verdict: Verdict) -> Weights | Skip: ...
+
+
+class Lessons(Protocol):
+    """The durable log of what is learned; every call is one transaction, on disk when it returns.
+
+    Work on a turn is leased; what it made is stored together with the end of the lease, and only by who still holds
+    it. So work is done at least once and counted once.
+    """
+
+    def woken(self, stage: Stage) -> Event: ...
+
+    async def lease(
+        self, stage: Stage, *, limit: int, ttl_s: float, only_closed_sessions: bool = False
+    ) -> list[Lease]: ...
+
+    async def renew(self, leases: Sequence[Lease], *, ttl_s: float) -> list[Lease]: ...
+
+    async def give_back(self, held: Lease, *, due_at: float) -> bool: ...
+
+    async def close_task(self, held: Lease) -> bool: ...
+
+    async def next_due(self, stage: Stage) -> float | None: ...
+
+    async def put_judgement(self, held: Lease, judgement: Judgement) -> bool: ...
+
+    async def put_credit(self, held: Lease, credit: Credit) -> bool: ...
+
+    async def get_session(self, session: str) -> Session | None: ...
+
+    async def get_turn(self, session: str, index: int) -> Turn | None: ...
+
+    async def turns(self, session: str) -> list[Turn]: ...
+
+    async def next_state(self, session: str, index: int) -> NextState | None: ...
+
+    async def feedback(self, session: str) -> list[Feedback]: ...
+
+    async def judgements(self, session: str) -> list[Judgement]: ...
+
+    async def credits(self, session: str) -> list[Credit]: ...
+
+    async def baseline(self, line: str, turn_kind: str) -> Baseline: ...
+
+    async def flag(self, name: str) -> str | None: ...
+
+    async def set_flag(self, name: str, value: str | None) -> None: ...
 
 
 class Store(Protocol):

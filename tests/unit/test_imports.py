@@ -18,10 +18,11 @@ UNIT_TESTS = ROOT / "tests" / "unit"
 
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"types"}),
-    frozenset({"protocols", "errors", "faults", "logs"}),
+    frozenset({"protocols", "errors", "faults", "redaction"}),
+    frozenset({"logs"}),
     frozenset({"config"}),
     frozenset({"render", "model"}),
-    frozenset({"gateway", "engine", "store"}),  # the stages: they meet as protocols, in pipeline.py
+    frozenset({"gateway", "engine", "store", "judge", "credit"}),  # the stages: they meet as protocols, in pipeline.py
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),

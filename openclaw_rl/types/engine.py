@@ -1,0 +1,131 @@
+"""Tokens in, tokens out: what an engine is asked, what it answers, and which weights it answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from openclaw_rl.types.checks import require
+from openclaw_rl.types.messages import Sampling
+
+BASE_VERSION = "v0"
+"""The label of the untouched base weights; the first update of a line makes `v1`."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSpan:
+    """Tokens [start, end) of a completion were sampled by this version."""
+
+    version: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One alternative at one position."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """Newly sampled tokens, as an engine streams them.
+
+    `logprobs[i]` is log softmax(logits / T) of `token_ids[i]` before top-p, top-k and penalties. The last delta
+    carries a `finish_reason`; `version` is the weights that sampled these tokens.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    version: str
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
+    finish_reason: Literal["stop", "length", "abort"] | None = None
+    num_cached_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.token_ids) == len(self.logprobs),
+            f"{len(self.token_ids)} token ids came with {len(self.logprobs)} log-probs",
+        )
+
+
+PERSON, BACKGROUND = 0, 1
+"""Priorities of engine requests: whatever a person waits for comes before judging, gating and refreshing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """Tokens in, as an engine takes them. `version` None means the live weights."""
+
+    request_id: str
+    token_ids: Sequence[int]
+    sampling: Sampling
+    stop_token_ids: tuple[int, ...] = ()
+    version: str | None = None
+    priority: int = PERSON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRequest:
+    """Which log-probs a version gives to tokens that are already there.
+
+    Of every sequence the tokens from `starts[i]` on are scored, each given all before it, so `starts[i] >= 1`.
+    Sequences that share a prefix pay for it once. `version` None means the live weights.
+    """
+
+    request_id: str
+    sequences: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]
+    temperature: float = 1.0
+    top_logprobs: int = 0
+    version: str | None = None
+    priority: int = BACKGROUND
+
+    def __post_init__(self) -> None:
+        require(bool(self.sequences), "sequences must not be empty")
+        require(
+            len(self.sequences) == len(self.starts),
+            f"{len(self.sequences)} sequences came with {len(self.starts)} starts",
+        )
+        for ids, start in zip(self.sequences, self.starts, strict=True):
+            require(0 < start < len(ids), f"starts must lie in [1, {len(ids) - 1}] for its sequence, got {start}")
+        require(0.0 < self.temperature <= 2.0, f"temperature must lie in (0, 2], got {self.temperature}")
+        require(0 <= self.top_logprobs <= 20, f"top_logprobs must lie in [0, 20], got {self.top_logprobs}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """The answer for one sequence: `logprobs[i]` is that of its token `start + i`, as softmax(logits / T)."""
+
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """A version to be loaded: a folder with a PEFT adapter or with full weights, and what its bytes must hash to.
+
+    `live` says whether requests that name no version are answered by it from then on; publishing a loaded version
+    again only makes it live. Versions are labels like `v3`; a label names the same bytes for ever.
+    """
+
+    version: str
+    path: str
+    sha256: str
+    live: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineState:
+    """What an engine says about itself."""
+
+    model: str
+    versions: tuple[str, ...]
+    live_version: str
+    context_window: int
+    vocab_size: int
+    device: str
+    dtype: str

@@ -1,0 +1,225 @@
+"""What is recorded: sessions, turns token by token, and what followed them."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Literal
+
+from openclaw_rl.types.checks import require
+from openclaw_rl.types.engine import TokenLogprob, VersionSpan
+from openclaw_rl.types.messages import Message, Sampling, Tool
+
+TurnKind = Literal["main", "side"]
+FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
+
+LOCAL_USER = "local"
+"""The person whose machine this is; owner of the key that is made at first start."""
+
+
+class Skip(enum.StrEnum):
+    """Why a turn is kept as a conversation but never trained on."""
+
+    SIDE_TURN = "side_turn"
+    """Housekeeping of the client (a title, a summary, a heartbeat): nobody reacts to its answer."""
+    ABORTED = "aborted"
+    """The client went away before the end of the answer."""
+    ENGINE_FAILED = "engine_failed"
+    """The engine died or timed out and the answer could not be finished."""
+    NO_NEXT_STATE = "no_next_state"
+    """The session ended or expired before anything followed the answer."""
+    NOT_EXACT = "not_exact"
+    """The engine did not report one id and one log-prob per sampled token."""
+    OPTED_OUT = "opted_out"
+    """The session, the message or its user asked not to be trained on."""
+    REDACTED = "redacted"
+    """A secret was found and taken out before it was stored (`store.redact`), and the ids with it."""
+    JUDGE_FAILED = "judge_failed"
+    """The judge gave no valid answer, however often it was asked."""
+    ABSTAINED = "abstained"
+    """The votes tie, or there is nothing to judge by; and no hint was accepted."""
+    NEUTRAL = "neutral"
+    """The judge says that the reaction is neither good nor bad, and no hint was accepted."""
+    NO_HINT = "no_hint"
+    """The method learns from hints alone, and none was accepted."""
+    TRUNCATED = "truncated"
+    """The answer was cut at its length limit (`training.truncated: skip`)."""
+    TOO_FEW_TURNS = "too_few_turns"
+    """The session is shorter than `rollout.min_turns`."""
+    OTHER_MODEL = "other_model"
+    """Another model, or a scripted one, sampled it: its ids mean nothing to the one that learns."""
+    ALREADY_TRAINED = "already_trained"
+    """A step learned from this turn before the new evidence came; no turn is learned from twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The sampled answer, token by token, exactly as the engine reported it."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    version_spans: tuple[VersionSpan, ...]
+    top_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.token_ids) == len(self.logprobs),
+            f"{len(self.token_ids)} token ids came with {len(self.logprobs)} log-probs",
+        )
+        position = 0
+        for span in self.version_spans:
+            require(span.start == position and span.end > span.start, f"version spans leave a gap at {position}")
+            position = span.end
+        require(position == len(self.token_ids), f"version spans cover {position} of {len(self.token_ids)} tokens")
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions that sampled this answer, in order."""
+        return tuple(span.version for span in self.version_spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """One conversation of one user with one client.
+
+    `key` is the name the client gave it (a header or body key), None when it was inferred from the history.
+    """
+
+    id: str
+    user: str
+    client: str
+    opened_at: float
+    last_seen_at: float
+    key: str | None = None
+    closed_at: float | None = None
+    opted_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A request and its answer.
+
+    `prompt_ids` ends where sampling began; its last `num_prefill` ids belong to the answer's message although
+    they were given, not sampled (a forced tool call opens that way). `chain` names the conversation up to and
+    including the answer and `request_digest` the request alone (gateway/sessions.py makes both).
+    `model` names the model and tokenizer that answered. `message` is the assistant message as delivered.
+    """
+
+    session: str
+    index: int
+    parent: int | None
+    kind: TurnKind
+    created_at: float
+    finished_at: float
+    dialect: str
+    model: str
+    messages: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    sampling: Sampling
+    stop: tuple[str, ...] = ()
+    prompt_ids: tuple[int, ...]
+    num_prefill: int = 0
+    completion: Completion
+    message: Message
+    request_digest: str
+    chain: str
+    skip: Skip | None = None
+    delivered: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.index >= 0, f"turn index must not be negative, got {self.index}")
+        require(
+            self.parent is None or 0 <= self.parent < self.index,
+            f"turn {self.index} cannot continue turn {self.parent}",
+        )
+        require(0 <= self.num_prefill <= len(self.prompt_ids), "num_prefill exceeds the prompt")
+        require(self.message.role == "assistant", f"an answer has role assistant, got {self.message.role!r}")
+
+    @property
+    def id(self) -> str:
+        """`SESSION.INDEX`, the name that headers, commands and feedback use."""
+        return turn_id(self.session, self.index)
+
+    @property
+    def answer_ids(self) -> tuple[int, ...]:
+        """The exact ids of the assistant message: what was prefilled and what was sampled."""
+        prefill = self.prompt_ids[len(self.prompt_ids) - self.num_prefill :] if self.num_prefill else ()
+        return prefill + self.completion.token_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextState:
+    """Every message that arrived after a turn, in order: all tool results, and what the person said."""
+
+    session: str
+    index: int
+    messages: tuple[Message, ...]
+    arrived_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback:
+    """What a person said about a turn outright: a score of -1, 0 or +1, a text, or both."""
+
+    session: str
+    index: int
+    user: str
+    given_at: float
+    score: Literal[-1, 0, 1] | None = None
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.score in (None, -1, 0, 1), f"score must be -1, 0 or 1, got {self.score}")
+        require(self.score is not None or bool(self.text), "feedback needs a score or a text")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key of one user; only its SHA-256 is stored."""
+
+    id: str
+    user: str
+    digest: bytes
+    created_at: float
+    label: str = ""
+    revoked_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutline:
+    """As much of a turn as placing later requests needs."""
+
+    index: int
+    parent: int | None
+    kind: TurnKind
+    request_digest: str
+    chain: str
+    finish_reason: FinishReason
+    delivered: bool
+    has_next_state: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOutline:
+    """A session and the outlines of its turns, as the store knows them at start."""
+
+    session: Session
+    turns: tuple[TurnOutline, ...]
+
+    @property
+    def next_index(self) -> int:
+        return max((turn.index for turn in self.turns), default=-1) + 1
+
+
+def turn_id(session: str, index: int) -> str:
+    """The name of a turn, `SESSION.INDEX`."""
+    return f"{session}.{index}"
+
+
+def split_turn_id(name: str) -> tuple[str, int]:
+    """The session and index that `turn_id` joined; ValueError if `name` is not of that form."""
+    session, dot, index = name.rpartition(".")
+    valid = bool(session and dot) and index.isascii() and index.isdigit() and len(index) < 10
+    require(valid, f"{name[:80]!r} is not a turn id (SESSION.INDEX)")
+    return session, int(index)
