@@ -5,7 +5,9 @@ schema    the tables                              migrations  older tables -> th
 directory paths, modes, the writer's lock         sqlite    what is true of SQLite only
 batch     many writes -> few statements           database  the writing connection, fail-stop
 writer    SqliteStore: queue, group commit        reader    StoreReader: looks, never changes
-queries   the questions that both are asked       views     answers that are no noun of `types.py`
+queries   the questions that both are asked       views     answers that are no noun of `types`
+tasks     leases on work that is open             lessons   judgements, credits, samples
+learning_log  LearningLog: both of these, for the loops that learn
 """
 
 from openclaw_rl.store.reader import StoreReader

@@ -77,8 +77,12 @@ class Database:
 
     def read(self, query: Callable[[Connection], T]) -> T:
         """The answer to a query, after everything that is committed."""
+        return self.transact(query)
+
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Do some work whole or not at all; on disk when it returns."""
         with self._fail_stop() as connection, connection.begin():
-            return query(connection)
+            return work(connection)
 
     @property
     def checkpoint_due(self) -> bool:

@@ -57,6 +57,54 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
     ),
     # Nobody looked turns up by these, and each made every turn dirty a page of its own somewhere in the file.
     2: ("DROP INDEX turn_request_digest", "DROP INDEX turn_chain", "DROP INDEX session_last_seen_at"),
+    3: (
+        """CREATE TABLE task (
+            stage TEXT NOT NULL, session TEXT NOT NULL, "index" INTEGER NOT NULL, wanted INTEGER NOT NULL,
+            done INTEGER NOT NULL, attempts INTEGER NOT NULL, token INTEGER NOT NULL, due_at DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (stage, session, "index"),
+            FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        "CREATE INDEX task_due ON task (stage, due_at) WHERE wanted > done",
+        """CREATE TABLE judgement (
+            session TEXT NOT NULL, "index" INTEGER NOT NULL, num_evidence INTEGER NOT NULL, judge TEXT NOT NULL,
+            prompt_version TEXT NOT NULL, judged_at DOUBLE PRECISION NOT NULL, outcome TEXT NOT NULL, score INTEGER,
+            reason TEXT NOT NULL, hints TEXT NOT NULL, votes TEXT NOT NULL,
+            PRIMARY KEY (session, "index", num_evidence),
+            FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        """CREATE TABLE credit (
+            session TEXT NOT NULL, "index" INTEGER NOT NULL, num_evidence INTEGER NOT NULL, rule TEXT NOT NULL,
+            credited_at DOUBLE PRECISION NOT NULL, reward DOUBLE PRECISION, skip TEXT,
+            PRIMARY KEY (session, "index"),
+            FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        """CREATE TABLE sample (
+            id TEXT NOT NULL PRIMARY KEY, line TEXT NOT NULL, kind TEXT NOT NULL, session TEXT NOT NULL,
+            "index" INTEGER NOT NULL, prompt_index INTEGER NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            reward DOUBLE PRECISION NOT NULL, w_rl DOUBLE PRECISION NOT NULL, w_opd DOUBLE PRECISION NOT NULL,
+            on_policy BOOLEAN NOT NULL, step INTEGER, loss_mask BLOB NOT NULL, advantages BLOB NOT NULL,
+            candidates BLOB NOT NULL, FOREIGN KEY (session, "index") REFERENCES turn (session, "index"))""",
+        'CREATE INDEX sample_turn ON sample (session, "index")',
+        "CREATE INDEX sample_waiting ON sample (line, created_at) WHERE step IS NULL",
+        """CREATE TABLE baseline (
+            line TEXT NOT NULL, turn_kind TEXT NOT NULL, mean DOUBLE PRECISION NOT NULL, count INTEGER NOT NULL,
+            PRIMARY KEY (line, turn_kind))""",
+        # Triggers, so that evidence and the task it makes are one write, and evidence that was known makes none.
+        """CREATE TRIGGER next_state_arrived AFTER INSERT ON next_state BEGIN
+            INSERT INTO task VALUES ('judge', NEW.session, NEW."index", 1, 0, 0, 0, NEW.arrived_at)
+            ON CONFLICT (stage, session, "index")
+            DO UPDATE SET wanted = wanted + 1, attempts = 0, due_at = min(due_at, excluded.due_at); END""",
+        """CREATE TRIGGER feedback_arrived AFTER INSERT ON feedback BEGIN
+            INSERT INTO task VALUES ('judge', NEW.session, NEW."index", 1, 0, 0, 0, NEW.given_at)
+            ON CONFLICT (stage, session, "index")
+            DO UPDATE SET wanted = wanted + 1, attempts = 0, due_at = min(due_at, excluded.due_at); END""",
+        """CREATE TRIGGER judgement_arrived AFTER INSERT ON judgement BEGIN
+            INSERT INTO task VALUES ('credit', NEW.session, NEW."index", NEW.num_evidence, 0, 0, 0, NEW.judged_at)
+            ON CONFLICT (stage, session, "index")
+            DO UPDATE SET wanted = max(wanted, excluded.wanted), attempts = 0, due_at = min(due_at, excluded.due_at);
+            END""",
+        # What arrived before there was a judge.
+        """INSERT INTO task SELECT 'judge', session, "index", count(*), 0, 0, 0, min(at) FROM (
+            SELECT session, "index", arrived_at AS at FROM next_state
+            UNION ALL SELECT session, "index", given_at FROM feedback) GROUP BY "index", session""",
+    ),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

@@ -14,12 +14,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import queries
+from openclaw_rl.store import lessons, queries, tasks
 from openclaw_rl.store.directory import database_path, wal_path
 from openclaw_rl.store.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 from openclaw_rl.store.sqlite import connect_reader
 from openclaw_rl.store.views import SessionSummary
-from openclaw_rl.types import ApiKey, Feedback, NextState, Session, Turn
+from openclaw_rl.types import ApiKey, Credit, Feedback, Judgement, NextState, Sample, Session, Stage, Turn
 
 T = TypeVar("T")
 
@@ -72,6 +72,26 @@ class StoreReader:
     def feedback(self, session_id: str) -> list[Feedback]:
         """What people said about the turns of a session."""
         return self._ask(lambda connection: queries.feedback(connection, session_id))
+
+    def judgements(self, session_id: str) -> list[Judgement]:
+        """The newest judgement of every turn of a session."""
+        return self._ask(lambda connection: lessons.judgements(connection, session_id))
+
+    def credits(self, session_id: str) -> list[Credit]:
+        """What became of every judged turn of a session, with its samples."""
+        return self._ask(lambda connection: lessons.session_credits(connection, session_id))
+
+    def waiting_samples(self, line: str | None, limit: int) -> list[Sample]:
+        """What no step has learned from yet, the oldest first."""
+        return self._ask(lambda connection: lessons.waiting_samples(connection, line, limit))
+
+    def num_open(self, stage: Stage) -> int:
+        """How many turns wait for a stage."""
+        return self._ask(lambda connection: tasks.num_open(connection, stage))
+
+    def flag(self, name: str) -> str | None:
+        """A value that outlives the process, such as why learning is paused."""
+        return self._ask(lambda connection: lessons.flag(connection, name))
 
     def keys(self) -> list[ApiKey]:
         """All keys, revoked ones too."""

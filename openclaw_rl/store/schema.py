@@ -1,8 +1,11 @@
 """The tables of the durable log, as SQLAlchemy Core sees them. `migrations.py` creates them; a test compares the two.
 
     session ─┬─ message      bodies of messages and tools, each once per session, under its digest
-             └─ turn ─┬─ next_state
-                      └─ feedback
+             └─ turn ─┬─ next_state    its arrival makes a `task` for the judge, or reopens it
+                      ├─ feedback      so does this
+                      ├─ judgement     one for each count of evidence; makes a `task` for credit
+                      ├─ credit        what became of the newest judgement
+                      └─ sample        what a step learns from; ids and log-probs stay in the turn
 
 A long conversation repeats itself: request n+1 holds all of request n, as messages and as ids. A turn therefore
 keeps only what its parent does not have:
@@ -30,6 +33,7 @@ from sqlalchemy import (
     MetaData,
     Table,
     Text,
+    text,
 )
 
 metadata = MetaData()
@@ -133,4 +137,83 @@ feedback = Table(
     Column("text", Text, nullable=False),
     ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
     Index("feedback_turn", "session", "index"),
+)
+
+task = Table(
+    "task",
+    metadata,
+    Column("stage", Text, primary_key=True),
+    Column("session", Text, primary_key=True),
+    Column("index", Integer, primary_key=True, autoincrement=False),
+    Column("wanted", Integer, nullable=False),
+    Column("done", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("token", Integer, nullable=False),
+    Column("due_at", Double, nullable=False),
+    ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
+    Index("task_due", "stage", "due_at", sqlite_where=text("wanted > done")),
+)
+"""Work on a turn: open while `wanted`, the evidence there is, exceeds `done`. A lease moves `due_at` to its end."""
+
+judgement = Table(
+    "judgement",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("index", Integer, primary_key=True, autoincrement=False),
+    Column("num_evidence", Integer, primary_key=True, autoincrement=False),
+    Column("judge", Text, nullable=False),
+    Column("prompt_version", Text, nullable=False),
+    Column("judged_at", Double, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("score", Integer),
+    Column("reason", Text, nullable=False),
+    Column("hints", Text, nullable=False),
+    Column("votes", Text, nullable=False),
+    ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
+)
+
+credit = Table(
+    "credit",
+    metadata,
+    Column("session", Text, primary_key=True),
+    Column("index", Integer, primary_key=True, autoincrement=False),
+    Column("num_evidence", Integer, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("credited_at", Double, nullable=False),
+    Column("reward", Double),
+    Column("skip", Text),
+    ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
+)
+
+sample = Table(
+    "sample",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("line", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("index", Integer, nullable=False),
+    Column("prompt_index", Integer, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("reward", Double, nullable=False),
+    Column("w_rl", Double, nullable=False),
+    Column("w_opd", Double, nullable=False),
+    Column("on_policy", Boolean, nullable=False),
+    Column("step", Integer),
+    Column("loss_mask", LargeBinary, nullable=False),
+    Column("advantages", LargeBinary, nullable=False),
+    Column("candidates", LargeBinary, nullable=False),
+    ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
+    Index("sample_turn", "session", "index"),
+    Index("sample_waiting", "line", "created_at", sqlite_where=text("step IS NULL")),
+)
+"""`step` is the step that learned from it; none did as long as it is NULL."""
+
+baseline = Table(
+    "baseline",
+    metadata,
+    Column("line", Text, primary_key=True),
+    Column("turn_kind", Text, primary_key=True),
+    Column("mean", Double, nullable=False),
+    Column("count", Integer, nullable=False),
 )

@@ -32,6 +32,7 @@ from openclaw_rl.store.batch import Outcome
 from openclaw_rl.store.database import Database
 from openclaw_rl.store.directory import database_path
 from openclaw_rl.store.encode import Op, Trunk, Write
+from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.store.views import Recovery
 from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Skip, Turn
 
@@ -68,6 +69,8 @@ class SqliteStore:
         self._hurried = False
         self._timer: asyncio.TimerHandle | None = None
         self._trunks: OrderedDict[tuple[str, str, int], Trunk] = OrderedDict()
+        self.lessons = LearningLog(self._transact)
+        """What is learned from the log."""
         self._committer = asyncio.create_task(self._commit_until_closed(), name="store-commit")
 
     @classmethod
@@ -246,6 +249,8 @@ class SqliteStore:
                 continue
             if write.trunk is not None:
                 self._remember(write.key, write.trunk)
+            if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
+                self.lessons.woken("judge").set()
             if not future.done():
                 future.set_result(None)
 
@@ -255,6 +260,11 @@ class SqliteStore:
         self._trunks.move_to_end(key)
         if len(self._trunks) > MAX_TRUNKS:
             self._trunks.popitem(last=False)
+
+    async def _transact(self, work: Callable[[Connection], T]) -> T:
+        if self._closing:
+            raise StoreUnavailable(_CLOSED)
+        return await self._run(lambda: self._database.transact(work))
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         if self._closing:

@@ -159,7 +159,7 @@ async def test_a_flipped_bit_is_never_handed_out(tmp_path: Path) -> None:
     copy.parent.mkdir()
     dice = random.Random(7)
     refused = 0
-    for _ in range(150):
+    for _ in range(300):
         damaged = bytearray(image)
         damaged[dice.randrange(len(image))] ^= 1 << dice.randrange(8)
         copy.write_bytes(damaged)
