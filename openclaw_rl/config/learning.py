@@ -13,37 +13,49 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, P
 from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, later, setting
 from openclaw_rl.types import Role
 
+JudgeName = Literal["rules", "endpoint", "self", "model", "function"]
+
+
+def _as_chain(value: object) -> object:
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    return value
+
+
+JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(min_length=1)]
+"""One name, or several in the order in which they are asked."""
+
 
 class MessageClassification(Section):
     """Which roles carry the conversation and which accompany it."""
 
-    main_line: tuple[Role, ...] = later(("user", "assistant"), "Roles of the main line.")
-    side: tuple[Role, ...] = later(("system", "tool"), "Roles beside it.")
+    main_line: tuple[Role, ...] = setting(("user", "assistant", "tool"), "Roles whose messages count as feedback.")
+    side: tuple[Role, ...] = setting(("system",), "Roles that only accompany; what only they follow is no feedback.")
 
 
 class RewardComputation(Section):
     """How a reward is made of what followed a turn."""
 
-    type: Literal["next_state_feedback"] = later("next_state_feedback", "What is judged.")
-    aggregation: Literal["majority"] = later("majority", "How votes become one score.")
-    num_samples: PositiveInt = later(3, "Votes for one environment step.")
+    type: Literal["next_state_feedback"] = setting("next_state_feedback", "What is judged.")
+    aggregation: Literal["majority"] = setting("majority", "How votes become one score.")
+    num_samples: PositiveInt = setting(3, "Votes on one turn, where evaluation.num_judges is null.")
 
 
 class RolloutConfig(Section):
     """Sessions, and the episodes of agents in environments."""
 
     session_timeout_s: PositiveFloat = setting(3600.0, "A session without a request for this long is closed.")
-    collection_mode: Literal["async"] = later("async", "Turns are collected while everything else goes on.")
+    collection_mode: Literal["async"] = setting("async", "Turns are collected while everything else goes on.")
     max_concurrent_sessions: PositiveInt = later(100, "Episodes that run at once.")
-    trajectory_format: Literal["multi_turn"] = later("multi_turn", "A trajectory is a whole session.")
+    trajectory_format: Literal["multi_turn"] = setting("multi_turn", "A trajectory is a whole session.")
     message_classification: MessageClassification = setting(
         MessageClassification(), "Which roles carry the conversation."
     )
     reward_computation: RewardComputation = setting(RewardComputation(), "How rewards are made.")
     num_workers: PositiveInt = later(4, "Processes that run episodes.")
     max_turns: PositiveInt = later(10, "Most turns of one episode.")
-    min_turns: PositiveInt = later(1, "Sessions shorter than this are not trained on.")
-    session_aware: bool = later(True, "Credit flows along a session; false = each turn stands alone.")
+    min_turns: PositiveInt = setting(1, "Sessions shorter than this are not trained on.")
+    session_aware: bool = setting(True, "Credit may flow along a session; false = each turn stands alone.")
     parallel_envs: PositiveInt = later(16, "Environments open at once.")
     function_path: Text | None = later(None, "Import path of a rollout of your own.")
     task_type: Text | None = later(None, "Which kind of task the environment sets.")
@@ -55,24 +67,34 @@ class RolloutConfig(Section):
 class EvaluationConfig(Section):
     """The judge: what it is, how often it votes, and what it accepts as a hint."""
 
-    judge: Literal["rules", "endpoint", "self", "model", "function"] = later("rules", "Which judge reads next states.")
-    judge_model: Text | None = later(None, "Model name that the endpoint judge asks for.")
-    judge_url: Url | None = later(None, "Base URL of the endpoint judge, OpenAI-compatible.")
-    judge_api_key: Secret | None = later(None, "Key of the endpoint judge.")
-    judge_path: FsPath | None = later(None, "Weights of the model judge.")
-    judge_function: Text | None = later(None, "Import path or file of a reward function of your own.")
+    judge: JudgeChain = setting(("rules",), "Which judge reads next states; of several, the next when one abstains.")
+    judge_model: Text | None = setting(None, "Model name that the endpoint judge asks for.")
+    judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible.")
+    judge_api_key: Secret | None = setting(None, "Key of the endpoint judge.")
+    judge_path: FsPath | None = setting(None, "Weights of the model judge, a Hugging Face folder.")
+    judge_function: Text | None = setting(None, "Reward function of your own: package.module:name or file.py:name.")
     judge_gpus: NonNegativeInt | None = later(None, "GPUs of the model judge; null = what is left.")
-    majority_voting: bool = later(True, "Several votes, majority wins; false = one vote.")
-    num_judges: PositiveInt = later(3, "Votes on each turn.")
-    consensus_threshold: Share = later(0.5, "Share of the votes that a score must exceed; else the judge abstains.")
-    max_candidates: PositiveInt = later(3, "Most hints kept for one turn.")
+    majority_voting: bool = setting(True, "Several votes, majority wins; false = the first valid vote.")
+    num_judges: PositiveInt | None = setting(None, "Votes on each question; null = reward_computation.num_samples (3).")
+    consensus_threshold: Share = setting(0.5, "Share of the votes that a score must exceed, else it abstains.")
+    max_candidates: PositiveInt = setting(3, "Most hints kept for one turn.")
+    judge_temperature: Annotated[float, Field(ge=0.0, le=2.0)] = setting(0.6, "Temperature of judges that are models.")
+    judge_max_tokens: PositiveInt = setting(1024, "Longest answer of a judge that is a model.")
+    judge_timeout_s: PositiveFloat = setting(60.0, "How long one vote may take.")
+    judge_retries: NonNegativeInt = setting(2, "How often one vote is asked for again after a failure of the network.")
+    judge_concurrency: PositiveInt = setting(4, "Most votes asked for at once.")
+    judge_daily_budget: PositiveInt | None = setting(None, "Most votes of the endpoint in 24 hours; null = any.")
+    judge_history_chars: PositiveInt = setting(8000, "How much of the history and of each long message a judge sees.")
+    max_attempts: PositiveInt = setting(8, "How often a turn is tried, at growing intervals, when the judge fails.")
+    canaries: bool = setting(True, "Mix known cases into every batch; a judge that gets them wrong is not believed.")
+    redact: bool = setting(True, "Take secrets out of everything that is sent to an endpoint judge.")
     eval_frequency: PositiveInt = later(100, "Optimiser steps between two evaluation runs.")
 
 
 class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
-    method: Literal["combine", "binary", "opd"] = later("combine", "Which signals train: scores, hints, or both.")
+    method: Literal["combine", "binary", "opd"] = setting("combine", "Which signals train: scores, hints, or both.")
     preset: Literal["default", "reference"] = later("default", "Our recipe, or the published one, formula for formula.")
     backend: Literal["local", "fsdp", "tinker", "fireworks"] = later("local", "Where the trainer runs.")
     load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
@@ -88,14 +110,27 @@ class TrainingConfig(Section):
     clip_grad_norm: PositiveFloat = later(1.0, "Largest norm of the gradient.")
     use_gradient_checkpointing: bool = later(False, "Recompute activations instead of keeping them.")
 
-    binary_weight: NonNegativeFloat = later(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
-    opd_weight: NonNegativeFloat = later(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
+    binary_weight: NonNegativeFloat = setting(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
+    opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
     ppo_clip_ratio: PositiveFloat = later(0.2, "Lower clip of the probability ratio, epsilon.")
     ppo_clip_ratio_high: PositiveFloat | None = later(0.28, "Upper clip of the ratio; null = as the lower.")
     value_clip: bool = later(False, "Clip the critic's loss.")
     value_clip_ratio: PositiveFloat = later(0.2, "How far a value may move where value_clip is on.")
-    gae_gamma: Share = later(0.99, "Discount of later turns of a session.")
-    gae_lambda: Share = later(0.95, "Decay of the session's advantage estimate.")
+    gae_gamma: Share = setting(0.99, "Discount of later turns of a session.")
+    gae_lambda: Share = setting(0.95, "Decay of the session's advantage estimate.")
+    advantage: Literal["baseline", "raw", "group", "session_gae", "step_wise"] = setting(
+        "baseline", "What a score is measured against: the user's running mean, nothing, siblings, or the session."
+    )
+    baseline_decay: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+        0.05, "Weight of a new score in the running mean, once there are 1 / baseline_decay of them."
+    )
+    hint_placement: Literal["after_history", "last_user"] = setting(
+        "after_history", "Where the teacher reads the hint: beside the action, or in the last message of the user."
+    )
+    truncated: Literal["skip", "score"] = setting("skip", "Answers cut at their length limit: left out, or scored -1.")
+    accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
+    max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
+    max_session_share: Share = setting(1.0, "Largest share of one session in a batch.")
     kl_coef: NonNegativeFloat = later(0.0, "Weight of the divergence from the base model; 0 costs nothing.")
 
     top_k: PositiveInt = later(4, "Width of the student's and the teacher's sets of likely tokens.")
@@ -106,7 +141,9 @@ class TrainingConfig(Section):
         "student", "Which tokens distillation moves."
     )
     adv_diff_clip: NonNegativeFloat = later(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
-    hint_extraction_model: Text | None = later(None, "Model that extracts hints; null = the judge.")
+    hint_extraction_model: Text | None = setting(
+        None, "Model that the endpoint is asked for hints; null = judge_model."
+    )
 
     teacher: Literal["base", "current", "ema", "path"] = later("base", "Whose weights read the hint.")
     teacher_source: Literal["trainer", "engine"] = later("trainer", "Which worker computes the teacher.")
