@@ -1,0 +1,210 @@
+"""One clause of a reaction -> what it says about the reply: the table of rules, the first that knows the clause wins.
+
+Requests come before questions and questions before statements, so that a word like "wrong" counts only where it is
+said of the reply: not in "write a function that raises an error when the input is wrong".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from openclaw_rl.judge.directives import Directive, correction, instruction, phrase_as, read_directive, style_hint
+from openclaw_rl.judge.findings import Finding, Reading
+from openclaw_rl.judge.language import Found
+from openclaw_rl.judge.similarity import content
+
+NEGATIVE = frozenset({"wrong", "poor", "redo", "doubt", "rude", "sarcasm"})
+POSITIVE = frozenset({"thanks", "praise", "accept"})
+
+SHORT_REQUEST = 4
+"""Words; a shorter one ("shorter please") is better put by the style rules than by itself."""
+
+ClauseRule = Callable[[Reading], list[Finding] | None]
+
+
+def read_clause(reading: Reading) -> tuple[list[Finding], bool]:
+    """The findings, and whether the clause was an act (a request, a question, a report), not an interjection."""
+    for rule in INTERJECTIONS:
+        if (found := rule(reading)) is not None:
+            return found, False
+    for rule in ACTS:
+        if (found := rule(reading)) is not None:
+            return found, True
+    return statement(reading), len(reading.low.split()) > 3
+
+
+def declines(reading: Reading) -> list[Finding] | None:
+    """A "no thanks" to an offer is the end of a good turn."""
+    if not reading.has("no_thanks"):
+        return None
+    return [Finding("declines", 1 if reading.scene.asked else 0, reading.low, strength=0)]
+
+
+def says_no(reading: Reading) -> list[Finding] | None:
+    """A message that opens with "no", unless the reply had asked."""
+    said = reading.clause.language.grammar["no"].match(reading.low)
+    if not (said and reading.opening and said.end() == len(reading.low)) or "shield" in reading.at(0):
+        return None
+    return [] if reading.scene.asked else [Finding("no", -1, reading.low)]
+
+
+def is_amazed(reading: Reading) -> list[Finding] | None:
+    """A "really?" or a "what?"."""
+    return [Finding("doubt", -1, reading.low)] if reading.clause.asked and reading.has("what") else None
+
+
+def is_a_phrase(reading: Reading) -> list[Finding] | None:
+    """A clause that is all, or for kind words mostly, one phrase."""
+    if not reading.found or reading.found[0].start:
+        return None
+    first = reading.found[0]
+    share = {"redo": math.inf, "thanks": 0.6, "praise": 0.6, "accept": 0.6, "retract": 0.6}.get(first.category, 1.0)
+    return statement(reading) if first.end >= share * len(reading.low) else None
+
+
+def asks_for_a_part(reading: Reading) -> list[Finding] | None:
+    """Of "where are the tests": asked for and not there, if the request spoke of it or replies have such a part."""
+    clause, grammar = reading.clause, reading.clause.language.grammar
+    match = grammar["asks_for"].match(clause.low)
+    if not match:
+        return None
+    thing = match.group(1).strip()
+    wanted = content(thing)
+    if not grammar["parts"].match(thing) and not wanted & content(reading.scene.request):
+        return None
+    if wanted and wanted <= content(reading.scene.reply[:2000]):
+        return None
+    part = reading.words.restore(clause.text[slice(*match.span(1))])
+    return [Finding("asks for what is missing", -1, clause.low, phrase_as(clause.language, "missing", part))]
+
+
+def requests(reading: Reading) -> list[Finding] | None:
+    """A change of the reply, or the next task."""
+    clause, scene = reading.clause, reading.scene
+    fragments = not (reading.attached or scene.asked or clause.asked)
+    directive = read_directive(clause, known=scene.known, fragments=fragments)
+    at_head = reading.at(directive.start)
+    if "shield" in at_head or (directive.fragment and at_head & NEGATIVE - {"redo"}):
+        return None
+    if directive.act == "change":
+        hint = instruction(clause, reading.words, directive)
+        if len(clause.low.split()) <= SHORT_REQUEST:
+            hint = style_hint(clause.language, clause.low) or hint
+        return [Finding("change request" if hint else "redo", -1, clause.low, hint)]
+    if directive.act == "task":
+        again = next((f for f in reading.found if f.category == "redo"), None)
+        if again:
+            return [Finding("redo", -1, again.text)]
+        before = [f for f in reading.found if f.start < directive.start]
+        return [*from_phrases(reading, before), moves_on(reading)]
+    return None
+
+
+def supposes(reading: Reading) -> list[Finding] | None:
+    """After "if it does not work" nothing has happened yet."""
+    whole_question = reading.asks_whole and reading.clause.first
+    return [] if reading.clause.language.grammar["conditional"].match(reading.low) and not whole_question else None
+
+
+def asks(reading: Reading) -> list[Finding] | None:
+    """A question is the next step, unless it doubts the reply or asks why it is as it is."""
+    if not reading.has("question"):
+        return [moves_on(reading)] if reading.asks_whole and not reading.found else None
+    hint = correction(reading.clause, reading.words, asked=True)
+    if hint:
+        return [Finding("questions the reply", -1, reading.low, hint)]
+    about_reply = reading.has("about_reply") and not reading.has("own")
+    for phrase in reading.found:
+        if phrase.category in ("doubt", "rude", "sarcasm") or (phrase.category in NEGATIVE and about_reply):
+            return [Finding("doubt", -1, phrase.text)]
+    thanks = [Finding("thanks", 1, f.text) for f in reading.found if f.category == "thanks"]
+    return [*thanks, moves_on(reading)]
+
+
+def says_please(reading: Reading) -> list[Finding] | None:
+    """With "grams please", whatever it is, the reply did not have it."""
+    if reading.found or reading.scene.asked or not reading.has("please") or len(reading.low.split()) < 2:
+        return None
+    own_words = instruction(reading.clause, reading.words, Directive("change"))
+    hint = style_hint(reading.clause.language, reading.low) or own_words
+    return [Finding("change request", -1, reading.low, hint)]
+
+
+INTERJECTIONS: tuple[ClauseRule, ...] = (declines, says_no, is_amazed, is_a_phrase)
+ACTS: tuple[ClauseRule, ...] = (asks_for_a_part, requests, supposes, asks, says_please)
+
+
+def statement(reading: Reading) -> list[Finding]:
+    """Praise, complaints, corrections; else a wish or a remark."""
+    findings = from_phrases(reading, reading.found)
+    negative = any(f.sign < 0 for f in findings)
+    if reading.clause.language.grammar["next"].match(reading.low) and not negative:
+        return [*findings, moves_on(reading)]
+    if not findings and (reading.denied or (not reading.clause.first and reading.has("contrary"))):
+        return [Finding("correction", -1, reading.low, _note(reading, reading.clause.sentence))]
+    shielded = bool(reading.found) and all(f.category == "shield" for f in reading.found)
+    vague = shielded or reading.bare or (reading.about_self and not negative)
+    hint = correction(reading.clause, reading.words, bare=vague)
+    if not findings and hint is None and reading.has("wish"):
+        return [Finding("correction", -1, reading.low, _note(reading)) if reading.complained else moves_on(reading)]
+    complains = any(f.sign < 0 and f.rule != "doubt" for f in findings)
+    if hint is None and complains and reading.telling and not reading.about_self:
+        hint = _note(reading)
+    if hint and (negative or not any(f.sign > 0 and f.strength for f in findings)):
+        findings.append(Finding("correction", -1, reading.low, hint))
+    return findings or ([] if reading.scene.asked else remark(reading))
+
+
+def remark(reading: Reading) -> list[Finding]:
+    """What people state about a reply without praising it, or about themselves, is mostly what was wrong with it.
+
+    It is a weak sign: with a question or a task beside it, it is the background of that.
+    """
+    if reading.has("constraint"):
+        return [Finding("constraint", -1, reading.low, _note(reading), strength=0)]
+    tells, own = reading.has("tells"), reading.has("own")
+    if reading.weight([]) < (1 if tells or reading.words.ends_held(reading.low) else 2):
+        return []
+    of_reply = reading.has("remark") and (not own or " not " in reading.low)
+    if not (of_reply or tells or content(reading.low) & content(reading.scene.reply[:2000])):
+        return []
+    hint = _note(reading) if tells or own or reading.telling else ""
+    return [Finding("remark on the reply", -1, reading.low, hint, strength=0)]
+
+
+def from_phrases(reading: Reading, phrases: list[Found]) -> list[Finding]:
+    """Each phrase's finding, turned round by a negation before it; soft words about somebody else count for nothing."""
+    negation = reading.clause.language.grammar["negation"]
+    hedged = any(phrase.category == "hedge" for phrase in phrases)
+    findings: list[Finding] = []
+    used_until = 0
+    for phrase in phrases:
+        negated = negation.search(reading.low[used_until : phrase.start]) is not None
+        used_until = phrase.end
+        match phrase.category:
+            case "retract":
+                findings.append(Finding("retraction", 1, phrase.text, strength=2))
+            case "poor" if reading.about_self:
+                continue
+            case "poor" | "wrong" if negated:
+                findings.append(Finding("praise", 1, phrase.text))
+            case "praise" if negated:
+                findings.append(Finding("wrong", -1, phrase.text))
+            case category if category in NEGATIVE:
+                findings.append(Finding(category, -1, phrase.text))
+            case category if category in POSITIVE and not (hedged and category == "praise"):
+                findings.append(Finding(category, 1, phrase.text))
+            case "neutral" | "hedge":
+                findings.append(Finding("neutral", 0, phrase.text, strength=0))
+    return findings
+
+
+def moves_on(reading: Reading) -> Finding:
+    """The next thing is taken up: a weak good sign."""
+    return Finding("moves on", 1, reading.low[:60], strength=0)
+
+
+def _note(reading: Reading, text: str | None = None) -> str:
+    words = reading.words.restore(reading.clause.rest if text is None else text)
+    return phrase_as(reading.clause.language, "note", words)

@@ -1,0 +1,192 @@
+"""The word lists of every language (words/*.toml) -> one lexicon that finds phrases in a text, and each one's grammar.
+
+A phrase is a regular expression that begins with a word (or with alternatives that do), so that a lookup by first word
+leaves a handful of expressions to try at each place. The longest match wins and what it covers is used up: "not bad" is
+praise because `bad` never gets its turn. Adding a language is adding a file; nothing here knows one by name.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+|[^\w\s]", re.UNICODE)
+"""A word, a number, or one other character; of languages without spaces a token is one character (`WIDE`)."""
+WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ELONGATED = re.compile(r"(\w)\1{2,}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A phrase of one category, between two places of a text."""
+
+    category: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class HintRule:
+    """Words that ask for a change or correct something, and the instruction they come to."""
+
+    pattern: re.Pattern[str]
+    template: str
+    plain: bool
+    """Whether the words count only in a statement: after "can you ..." they are part of something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """What one file says about one language; every expression meets lower-case text."""
+
+    name: str
+    letters: re.Pattern[str]
+    grammar: Mapping[str, re.Pattern[str]]
+    hints: tuple[HintRule, ...]
+    replies: Mapping[str, str]
+
+
+class Lexicon:
+    """All phrases of all languages, by their first word."""
+
+    def __init__(self, tables: Mapping[str, Mapping[str, list[str]]], spelling: Mapping[str, str]) -> None:
+        self._by_first: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+        self._spelling = dict(spelling)
+        self.words: set[str] = set(spelling)
+        for table in tables.values():
+            for category, phrases in table.items():
+                for phrase in phrases:
+                    self._add(category, phrase)
+
+    def _add(self, category: str, phrase: str) -> None:
+        firsts = set(first_words(phrase))
+        wide = bool(WIDE.match(phrase.lstrip("(?:")))
+        pattern = re.compile(phrase if wide or not phrase[-1].isalnum() else rf"{phrase}(?!\w)")
+        self.words.update(word for word in re.findall(r"[a-z]+", phrase))
+        for first in firsts:
+            self._by_first.setdefault(first, []).append((category, pattern))
+
+    def find(self, text: str) -> list[Found]:
+        """The phrases of a lower-case text from left to right, the longest at each place; none overlap."""
+        found: list[Found] = []
+        used_until = 0
+        for start, token in tokens(text):
+            if start < used_until:
+                continue
+            best: Found | None = None
+            for category, pattern in self._by_first.get(token, ()):
+                match = pattern.match(text, start)
+                if match and match.end() > (best.end if best else start):
+                    best = Found(category, start, match.end(), match.group())
+            if best:
+                found.append(best)
+                used_until = best.end
+        return found
+
+    def spell(self, text: str) -> str:
+        """The text with stretched words ("soooo"), chat spellings and contractions written out."""
+        return re.sub(r"[^\W\d_]+(?:'[^\W\d_]+)*", self._spell_word, text)
+
+    def _spell_word(self, match: re.Match[str]) -> str:
+        word = match.group()
+        if _ELONGATED.search(word):
+            short = (_ELONGATED.sub(r"\1", word), _ELONGATED.sub(r"\1\1", word))
+            word = next((s for s in short if s.lower() in self.words), short[1])
+        full = self._spelling.get(word.lower())
+        if full is None:
+            return word
+        return full[0].upper() + full[1:] if word[0].isupper() else full
+
+
+def tokens(text: str) -> Iterator[tuple[int, str]]:
+    """Where each token starts, and the token."""
+    for match in TOKEN.finditer(text):
+        token = match.group()
+        if WIDE.match(token):
+            yield from enumerate(token, match.start())
+        else:
+            yield match.start(), token
+
+
+def first_words(phrase: str) -> list[str]:
+    """The tokens that a phrase can begin with; ValueError where it could begin with anything."""
+    if phrase.startswith("(?:"):
+        end = _closing(phrase)
+        firsts = [word for option in _options(phrase[3:end]) for word in first_words(option)]
+        rest = phrase[end + 1 :]
+        return firsts + first_words(rest[1:].lstrip()) if rest.startswith(("?", "*")) else firsts
+    match = TOKEN.match(phrase.replace("\\", ""))
+    if not match or match.group() in ".[*+?|)(":
+        raise ValueError(f"the phrase {phrase!r} must begin with a word, or with (?:word|word)")
+    return [match.group()[0] if WIDE.match(match.group()) else match.group()]
+
+
+def _closing(phrase: str) -> int:
+    depth = 0
+    for place, character in enumerate(phrase):
+        depth += (character == "(") - (character == ")")
+        if depth == 0:
+            return place
+    raise ValueError(f"a bracket of {phrase!r} is never closed")
+
+
+def _options(inside: str) -> list[str]:
+    depth, options = 0, [""]
+    for character in inside:
+        depth += (character == "(") - (character == ")")
+        if character == "|" and depth == 0:
+            options.append("")
+        else:
+            options[-1] += character
+    return [option.strip() for option in options if option.strip()]
+
+
+@cache
+def load_languages() -> tuple[Lexicon, tuple[Language, ...]]:
+    """Every file in words/, English first: where two languages share their letters, the earlier one is asked first."""
+    folder = resources.files("openclaw_rl.judge").joinpath("words")
+    files = [(f.name.removesuffix(".toml"), f) for f in folder.iterdir() if f.name.endswith(".toml")]
+    read = {name: tomllib.loads(f.read_text(encoding="utf-8")) for name, f in files}
+    raws = sorted(((name, raw) for name, raw in read.items() if "letters" in raw), key=lambda r: (r[0] != "en", r[0]))
+    tables: dict[str, dict[str, list[str]]] = {}
+    spelling: dict[str, str] = {}
+    languages: list[Language] = []
+    for name, raw in raws:
+        names: dict[str, str] = {}
+        for key, value in raw.get("names", {}).items():
+            names[key] = "(?:" + _fill(value, names) + ")"
+        tables[name] = {c: [_fill(p, names) for p in phrases] for c, phrases in raw["phrases"].items()}
+        spelling.update(raw.get("spelling", {}))
+        languages.append(
+            Language(
+                name=name,
+                letters=re.compile(raw["letters"]),
+                grammar={key: re.compile(_fill(value, names)) for key, value in raw["grammar"].items()},
+                hints=tuple(
+                    HintRule(re.compile(_fill(rule["match"], names)), rule["hint"], rule.get("plain", False))
+                    for rule in raw["hints"]
+                ),
+                replies=raw["replies"],
+            )
+        )
+    return Lexicon(tables, spelling), tuple(languages)
+
+
+def _fill(pattern: str, names: Mapping[str, str]) -> str:
+    """The pattern with {name} replaced by what it stands for; a run of spaces in it is one space."""
+    text = re.sub(r"\{([a-z_]+)\}", lambda m: names[m.group(1)], pattern)
+    return re.sub(r"\s*\n\s*", "", text)
+
+
+@cache
+def load_table(name: str) -> Mapping[str, Any]:
+    """The table of a file that is no language: words/emoji.toml, words/tools.toml."""
+    text = resources.files("openclaw_rl.judge").joinpath("words", f"{name}.toml").read_text(encoding="utf-8")
+    table: Mapping[str, Any] = tomllib.loads(text)[name]
+    return table

@@ -1,0 +1,197 @@
+"""What tools answered -> whether each call worked, and what its error says that the tool's schema said before.
+
+A result is an error where it says so of itself: an exit code, an error field, a traceback or a message that opens or
+closes it, a summary of failed tests. Text that merely mentions errors (a file that was read, lines that were found) is
+not. Of calls that only read, nothing but a message of failure in place of the text counts. The expressions are in
+words/tools.toml.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from openclaw_rl.judge.language import load_table
+from openclaw_rl.types.learning import Evidence
+from openclaw_rl.types.messages import Json, Message, Tool, ToolCall
+
+Kind = Literal["error", "success", "empty"]
+
+MAX_HEAD, MAX_TAIL, MAX_LINE = 800, 1600, 300
+"""Characters of the beginning, the end and each line of a result that are read: there it tells how it went."""
+MAX_MESSAGE_WORDS = 14
+"""A message of failure is short; longer texts tell of failures without being one."""
+MAX_JSON = 200_000
+"""Characters; nobody reports a failure in a longer object."""
+
+_ANY_CASE = frozenset({"reads", "exit", "clean", "opens", "tells_failure", "refused", "nothing_found"})
+_ORNAMENT = " \t\n*:>-❌⚠✗×✖!"
+_BAD_WORDS = frozenset({"error", "failed", "failure", "fail", "errored", "exception", "timeout", "denied", "rejected"})
+_NO_ERROR = frozenset({"none", "null", "false", "0", "no", "no error", "ok", "success", ""})
+_WRAPPERS = ("result", "data", "response", "output", "body", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaHint:
+    """An instruction that the offered schemas could have given: its form in the word lists, and the names in it."""
+
+    form: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How one call went, and by which rule."""
+
+    kind: Kind
+    rule: str
+    hint: SchemaHint | None = None
+
+
+def read_result(message: Message, evidence: Evidence) -> Result:
+    """How the call that this message answers went."""
+    text = _ends(message.content.strip())
+    if not text:
+        return Result("empty", "no output")
+    call = _call_of(message, evidence)
+    kind, rule = _of_json(message.content) or (_of_reading(text) if _only_reads(message, call) else _of_text(text))
+    return Result(kind, rule, schema_hint(text, call, evidence.tools) if kind == "error" else None)
+
+
+def _ends(text: str) -> str:
+    if len(text) > MAX_HEAD + MAX_TAIL:
+        text = f"{text[:MAX_HEAD]}\n{text[-MAX_TAIL:]}"
+    return "\n".join(line[:MAX_LINE] for line in text.splitlines())
+
+
+def _of_reading(text: str) -> tuple[Kind, str]:
+    if _says("nothing_found").match(text):
+        return "empty", "nothing found"
+    short = len(text) <= 400 and text.count("\n") <= 3
+    if short and (_opens(text) or (_says("closes").search(text) and not _says("located").match(text))):
+        return "error", "error message"
+    return "success", "output"
+
+
+def _of_text(text: str) -> tuple[Kind, str]:
+    low = text.lower()
+    if not _has(low, "marks"):
+        return "success", "output"
+    located = bool(_says("located").match(text))
+    exits = (
+        [next(g for g in (*m.groups(), "1") if g) for m in _says("exit").finditer(text)]
+        if _has(low, "exit_marks")
+        else []
+    )
+    if exits and not located:
+        return ("error", f"exit code {exits[-1]}") if int(exits[-1]) else ("success", "exit code 0")
+    troubled = _has(low, "trouble_marks")
+    plain = _says("clean").sub(" ", text) if troubled else text
+    crashed = troubled and bool(_says("crashed").search(plain))
+    if located and not crashed:
+        return "success", "output"
+    if troubled and _says("failed_tests").search(plain):
+        return "error", "failed tests"
+    if _says("passed_tests").search(text):
+        return "success", "passed tests"
+    if crashed:
+        return "error", "traceback"
+    if _says("nothing_found").match(text):
+        return "empty", "nothing found"
+    return ("error", "error message") if _is_message(plain) else ("success", "output")
+
+
+def _is_message(text: str) -> bool:
+    """Whether the opening, the last lines, or a text of one or two short lines tell of a failure."""
+    lines = text.strip().splitlines()
+    told = _says("tells_failure" if len(text.split()) <= MAX_MESSAGE_WORDS else "refused")
+    short = len(lines) <= 2 and bool(told.search(text))
+    return short or _opens(text) or bool(_says("closes").search("\n".join((*lines[:2], *lines[-3:]))))
+
+
+def _opens(text: str) -> bool:
+    return bool(_says("opens").match(text.lstrip(_ORNAMENT)))
+
+
+def _of_json(text: str) -> tuple[Kind, str] | None:
+    """What a JSON object says of itself; None where it is none."""
+    if not text.lstrip().startswith("{") or len(text) > MAX_JSON:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    objects = [value, *(value[key] for key in _WRAPPERS if isinstance(value.get(key), Mapping))]
+    rule = next((rule for each in objects if (rule := _fault(each))), "")
+    return ("error", rule) if rule else ("success", "output")
+
+
+def _fault(value: Mapping[str, Json]) -> str:
+    """The field by which an object says that something failed; empty when it does not."""
+    for key, content in value.items():
+        said = str(content).lower()
+        match key.lower().replace("_", "").replace("-", ""):
+            case "exitcode" | "returncode" | "exitstatus" | "rc":
+                wrong = said not in ("0", "0.0", "", "false", "none")
+            case "error" | "errors" | "exception" | "traceback" | "errormessage" | "iserror" | "timedout":
+                wrong = bool(content) and said not in _NO_ERROR
+            case "success" | "ok" | "succeeded":
+                wrong = said in ("false", "no")
+            case "status" | "statuscode" | "httpstatus" | "code" | "httpcode" | "state" | "result" | "conclusion":
+                wrong = said in _BAD_WORDS or (said.isascii() and said.isdigit() and 400 <= int(said[:9]) <= 599)
+            case "failed" | "failures" | "numfailed":
+                wrong = isinstance(content, int) and content > 0
+            case _:
+                wrong = False
+        if wrong:
+            return f"field {key}"
+    return ""
+
+
+def _call_of(message: Message, evidence: Evidence) -> ToolCall | None:
+    calls = evidence.reply.tool_calls
+    for call in calls:
+        if message.tool_call_id is not None and call.id == message.tool_call_id:
+            return call
+    return calls[0] if len(calls) == 1 else None
+
+
+def _only_reads(message: Message, call: ToolCall | None) -> bool:
+    name = call.name if call else message.name or ""
+    return bool(_says("reads").match(name)) or bool(call and _says("reading_command").search(call.arguments))
+
+
+def schema_hint(text: str, call: ToolCall | None, tools: Sequence[Tool]) -> SchemaHint | None:
+    """What an error says about the call that the offered schemas said before it; None where it is news."""
+    offered = {tool.name: tool for tool in tools}
+    unknown = _says("unknown_tool").search(text)
+    if unknown and offered and (name := _first_group(unknown)) not in offered:
+        return SchemaHint("unknown_tool", (name,))
+    if call is None or call.name not in offered:
+        return None
+    properties = offered[call.name].parameters.get("properties") or {}
+    for form, wanted in (("required", True), ("unexpected", False)):
+        for match in _says(form).finditer(text):
+            if (_first_group(match) in properties) is wanted:
+                return SchemaHint(form, (_first_group(match), call.name))
+    return None
+
+
+def _first_group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group)
+
+
+@cache
+def _says(name: str) -> re.Pattern[str]:
+    """One expression for a list of words/tools.toml."""
+    any_case = re.IGNORECASE if name in _ANY_CASE else 0
+    return re.compile("|".join(f"(?:{p})" for p in load_table("tools")[name]), re.MULTILINE | any_case)
+
+
+def _has(low: str, name: str) -> bool:
+    """A look before the search: the expressions are slow where there is nothing to find."""
+    return any(mark in low for mark in load_table("tools")[name])
