@@ -5,6 +5,8 @@ OpenClawError
 ├── ModelError             a model cannot be found, fetched, verified or understood
 ├── RequestError           a client's request is wrong (an HTTP 4xx in the client's dialect)
 ├── JudgeError             a judge cannot be made or asked as configured
+├── TrainError             a step cannot be taken as configured
+│   └── TrainerLost        the trainer's process died; its order can be given again
 ├── StoreError             the store cannot be opened or used as asked
 │   ├── StoreBusy          another process is the writer of this directory
 │   └── StoreUnavailable   a write failed (disk full, I/O error): nothing was acknowledged
@@ -40,6 +42,14 @@ class RequestError(OpenClawError):
 
 class JudgeError(OpenClawError):
     """A judge cannot be made or asked as configured. What a judge says about a turn is never an exception."""
+
+
+class TrainError(OpenClawError):
+    """A step cannot be taken as configured; the message names the setting that helps."""
+
+
+class TrainerLost(TrainError):
+    """The trainer's process died in the middle of an order."""
 
 
 class StoreError(OpenClawError):

@@ -6,9 +6,11 @@ back to transformers. A known family with a missing or impossible number is a Mo
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from openclaw_rl.errors import ModelError
@@ -151,6 +153,14 @@ class Architecture:
             tied_head=_flag(raw, "tie_word_embeddings"),
             context_window=window,
         )
+
+
+def read_architecture(folder: Path) -> Architecture | None:
+    """What the folder's config.json describes; None if our own network does not compute it."""
+    try:
+        return Architecture.from_config(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder / 'config.json'} cannot be read: {error}") from error
 
 
 def _changes_the_maths(raw: Mapping[str, Json]) -> bool:

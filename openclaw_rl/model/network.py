@@ -11,8 +11,9 @@ Axes: T tokens, H hidden, N query heads, K key/value heads, D head dim, V vocabu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -123,12 +124,22 @@ class Network:
         """One block: [T, H] -> [T, H]. `rope` is what the method of that name gives for the tokens' positions."""
         return self._block(index, x_TH, self._spread(rope), attend, lora)
 
-    def hidden(self, ids_T: Tensor, positions_T: Tensor, attend: Attend, lora: Lora | None = None) -> Tensor:
-        """[T, H] after the final norm."""
+    def hidden(
+        self,
+        ids_T: Tensor,
+        positions_T: Tensor,
+        attend: Attend,
+        lora: Lora | None = None,
+        each: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """[T, H] after the final norm. `each`, where there is one, runs every block on its input."""
         x = functional.embedding(ids_T, self.weights.embedding)
         rope = self._spread(self.rope(positions_T))
         for index in range(self.arch.num_layers):
-            x = self._block(index, x, rope, attend, lora)
+            if each is None:
+                x = self._block(index, x, rope, attend, lora)
+            else:
+                x = each(partial(self._block, index, rope=rope, attend=attend, lora=lora), x)
         return torch.rms_norm(x, self._hidden_shape, self.weights.final_norm, self.arch.rms_eps)
 
     def logits(self, hidden_RH: Tensor) -> Tensor:

@@ -1,0 +1,61 @@
+"""The values of `training.*` that the loss reads, as a worker receives them: names are those of the settings tree.
+
+Knows no file and no environment; what a key means to people, and most defaults, stand in config/learning.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from openclaw_rl.types.checks import require
+
+HintSelection = Literal["sequence_optimal", "token_optimal", "shortest"]
+SubsetMode = Literal["student", "teacher", "overlap", "union"]
+Distillation = Literal["topk", "token", "reverse_kl"]
+KlType = Literal["k1", "k2", "k3"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSettings:
+    """What a value means beyond its name is in docs/algorithms.md. Options have defaults: off, and free when off."""
+
+    ppo_clip_ratio: float
+    ppo_clip_ratio_high: float | None
+    """None = as the lower one."""
+    top_k: int
+    hint_selection: HintSelection
+    subset_mode: SubsetMode
+    adv_diff_clip: float
+    """0 = no limit."""
+    kl_coef: float
+    distillation: Distillation = "topk"
+    importance_clip: float | None = None
+    """Largest importance weight; None = no correction."""
+    sequence_ratio: bool = False
+    dual_clip: float | None = None
+    kl_type: KlType = "k3"
+    entropy_coef: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.ppo_clip_ratio < 1, f"ppo_clip_ratio must lie between 0 and 1, got {self.ppo_clip_ratio}")
+        require(self.clip_high > 0, f"ppo_clip_ratio_high must be positive, got {self.clip_high}")
+        require(self.top_k > 0, f"top_k must be positive, got {self.top_k}")
+        for name in ("adv_diff_clip", "kl_coef", "entropy_coef"):
+            require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
+        require(self.importance_clip is None or self.importance_clip > 0, "importance_clip must be positive, or null")
+        require(self.dual_clip is None or self.dual_clip > 1, f"dual_clip must exceed 1, got {self.dual_clip}")
+
+    @property
+    def clip_low(self) -> float:
+        return self.ppo_clip_ratio
+
+    @property
+    def clip_high(self) -> float:
+        return self.ppo_clip_ratio if self.ppo_clip_ratio_high is None else self.ppo_clip_ratio_high
+
+    @classmethod
+    def from_training(cls, values: Mapping[str, Any]) -> LossSettings:
+        """Picks its own out of all values of the section `training`."""
+        return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})

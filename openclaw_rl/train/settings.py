@@ -1,0 +1,51 @@
+"""The values of `training.*` that a trainer reads beside those of the loss, as it receives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Self
+
+from openclaw_rl.types.checks import require
+
+Teacher = Literal["base", "current", "ema", "path"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSettings:
+    """Names and meanings are those of config/learning.py."""
+
+    learning_rate: float
+    warmup_steps: int
+    num_epochs: int
+    gradient_accumulation_steps: int
+    micro_batch_tokens: int
+    clip_grad_norm: float
+    weight_decay: float
+    adam_betas: tuple[float, float]
+    use_gradient_checkpointing: bool
+    teacher: Teacher
+    teacher_path: str | None
+    teacher_temperature: float
+    ema_decay: float
+    use_lora: bool
+    lora_rank: int
+    lora_alpha: float
+    lora_dropout: float
+    lora_target_modules: tuple[str, ...]
+    custom_loss: str | None
+
+    def __post_init__(self) -> None:
+        require(self.teacher != "path" or self.teacher_path is not None, "training.teacher: path needs teacher_path")
+
+    @classmethod
+    def from_training(cls, values: Mapping[str, Any]) -> Self:
+        """Picks its own out of all values of the section `training`."""
+        chosen: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
+        for name in ("adam_betas", "lora_target_modules"):
+            chosen[name] = tuple(chosen[name])
+        return cls(**chosen)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Rises in a straight line over `warmup_steps` steps, then stays. Steps count from 1."""
+        return self.learning_rate * min(1.0, step / max(1, self.warmup_steps))

@@ -1,0 +1,79 @@
+"""What the control process orders from a trainer, and what it reports: one step, as JSON. Standard library only.
+
+An order is complete: from the parent's checkpoint, the samples and the seed it names the same step comes out every
+time, so an order that was lost with its trainer is simply given again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from openclaw_rl.types import Candidate, Json, Sample, VersionSpan
+
+ReportState = Literal["done", "discarded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOrder:
+    """One step of one line.
+
+    `parent` is the checkpoint to start from, None for the base model; `target` is the folder that the new checkpoint
+    becomes, which must not exist. `settings` is the section `training` of the settings, as JSON.
+    """
+
+    line: str
+    number: int
+    parent: str | None
+    target: str
+    seed: int
+    settings: Mapping[str, Json]
+    samples: tuple[Sample, ...]
+
+    def to_json(self) -> dict[str, Json]:
+        return {**_plain(self), "samples": [asdict(sample) for sample in self.samples]}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**{**raw, "samples": tuple(_sample(one) for one in raw["samples"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What came of an order: a checkpoint at its target, or none (`discarded`) and the reason."""
+
+    state: ReportState
+    metrics: Mapping[str, float]
+    reason: str = ""
+    sha256: str = ""
+    """Of the published part of the checkpoint, as the engine will check it."""
+
+    def to_json(self) -> dict[str, Json]:
+        return _plain(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**raw)
+
+
+def _plain(record: StepOrder | StepReport) -> dict[str, Json]:
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def _sample(raw: Mapping[str, Any]) -> Sample:
+    return Sample(
+        **{
+            **{name: _tuple(value) for name, value in raw.items()},
+            "candidates": tuple(
+                Candidate(**{**one, "suffix_ids": tuple(one["suffix_ids"])}) for one in raw["candidates"]
+            ),
+            "version_spans": tuple(VersionSpan(**span) for span in raw["version_spans"]),
+        }
+    )
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
