@@ -14,11 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -26,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypedDict
 
-from openclaw_rl.errors import JudgeError
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.plugins import load_named
 from openclaw_rl.types import Evidence, Message, Score, Verdict, Vote
 
 MAX_STUCK = 4
@@ -47,10 +45,10 @@ Batched = Callable[[list[Item]], Any]
 
 
 class FunctionJudge:
-    """`protocols.Judge` over the function that `path` names; `JudgeError` if there is none."""
+    """`protocols.Judge` over the function that `path` names; `ConfigError` if there is none."""
 
     def __init__(self, path: str, *, timeout_s: float = 60.0) -> None:
-        module, target = _load(path)
+        module, target = load_named(path, "evaluation.judge_function")
         self.name = "function"
         self.prompt_version = f"{path.rpartition(':')[2]}@{_digest(module)}"
         self._batched, self._max_batch = _callable(target, path)
@@ -138,37 +136,6 @@ class _Failed(Exception):
         self.raw = raw
 
 
-def _load(path: str) -> tuple[ModuleType, Any]:
-    """The module and the thing in it that the path names."""
-    where, colon, name = path.rpartition(":")
-    if not colon or not where or not name.isidentifier():
-        raise JudgeError(f"evaluation.judge_function {path!r} is not of the form {_FORM}")
-    try:
-        module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:
-        raise JudgeError(f"{where} of evaluation.judge_function cannot be imported: {error!r}") from error
-    if not hasattr(module, name):
-        raise JudgeError(f"{where} of evaluation.judge_function has no {name!r}; it is written {_FORM}")
-    return module, getattr(module, name)
-
-
-def _load_file(file: Path) -> ModuleType:
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file}")
-    name = f"openclaw_rl_reward_{hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look their module up there
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
 def _digest(module: ModuleType) -> str:
     """Which state of the file judged: as much of its checksum as people compare."""
     file = Path(module.__file__) if module.__file__ else None
@@ -181,14 +148,14 @@ def _callable(target: Any, path: str) -> tuple[Batched, int]:
         try:
             target = target()
         except Exception as error:
-            raise JudgeError(
+            raise ConfigError(
                 f"{path} of evaluation.judge_function cannot be made without arguments: {error!r}; name an instance"
             ) from error
     if callable(batch := getattr(target, "batch_compute_rewards", None)):
         return batch, _MAX_BATCH
     single = getattr(target, "compute_reward", target)
     if not callable(single):
-        raise JudgeError(
+        raise ConfigError(
             f"{path} of evaluation.judge_function is neither a function nor has it compute_reward(prompt, response, "
             "next_feedback) or batch_compute_rewards(items)"
         )

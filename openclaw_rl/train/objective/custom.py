@@ -9,41 +9,23 @@ response token [R], unmasked and not averaged, and numbers to log. It decides ne
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-from pathlib import Path
-from types import ModuleType
 
 from openclaw_rl.errors import ConfigError
+from openclaw_rl.plugins import load_named
 from openclaw_rl.train.objective.hybrid import LossFunction
+
+_SETTING = "training.custom_loss"
 
 
 def load_loss(path: str) -> LossFunction:
     """`package.module:name` or `file.py:name`; ConfigError says what is wrong with it."""
-    place, _, name = path.rpartition(":")
-    if not place or not name:
-        raise ConfigError(f"a loss is named package.module:name or file.py:name, got {path!r}")
-    try:
-        module = _module(place)
-    except (ImportError, OSError, SyntaxError) as error:
-        raise ConfigError(f"the loss {path!r} cannot be imported: {error}") from error
-    function: LossFunction | None = getattr(module, name, None)
+    _, function = load_named(path, _SETTING)
     if not callable(function):
-        raise ConfigError(f"the loss {path!r} is not there: {place} has no function {name}")
+        raise ConfigError(f"{path} of {_SETTING} is a {type(function).__name__}, not a function")
     try:
         inspect.signature(function).bind("rows", "sample", "target", "settings")
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"the loss {path!r} must take (rows, sample, target, settings): {error}") from error
-    return function
-
-
-def _module(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{place} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        raise ConfigError(f"{path} of {_SETTING} must take (rows, sample, target, settings): {error}") from error
+    loss: LossFunction = function
+    return loss

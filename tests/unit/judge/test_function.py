@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.errors import JudgeError
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.judge.function import MAX_STUCK, FunctionJudge
 from openclaw_rl.types import Verdict
 from tests.unit.judge.talk import called, said, talk, thumbs
@@ -207,14 +207,14 @@ async def test_a_module_is_found_by_its_import_path() -> None:
     ],
 )
 def test_a_wrong_path_says_what_is_wrong(path: str, complaint: str) -> None:
-    with pytest.raises(JudgeError, match=complaint):
+    with pytest.raises(ConfigError, match=complaint):
         FunctionJudge(path)
 
 
 def test_a_broken_file_and_a_class_with_arguments_say_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(JudgeError, match="cannot be imported: SyntaxError"):
+    with pytest.raises(ConfigError, match="cannot be imported: SyntaxError"):
         judge_of(tmp_path, "def")
-    with pytest.raises(JudgeError, match="cannot be made without arguments: .*; name an instance"):
+    with pytest.raises(ConfigError, match="cannot be made without arguments: .*; name an instance"):
         judge_of(tmp_path, "class Model:\n    def __init__(self, path): ...\n", "Model")
 
 

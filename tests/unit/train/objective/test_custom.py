@@ -21,11 +21,11 @@ def test_a_module_or_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("just_a_name", "is named package.module:name or file.py:name"),
-        ("no.such.module:loss", "cannot be imported: No module named 'no'"),
+        ("just_a_name", "is not of the form package.module:name or file.py:name"),
+        ("no.such.module:loss", "cannot be imported: ModuleNotFoundError"),
         ("/no/such/file.py:loss", "cannot be imported"),
-        ("math:loss", "math has no function loss"),
-        ("math:pi", "math has no function pi"),
+        ("math:loss", "has no .loss."),
+        ("math:pi", "is a float, not a function"),
         ("os.path:join", None),
         ("os.path:basename", r"must take \(rows, sample, target, settings\): too many positional"),
     ],
