@@ -25,6 +25,11 @@ CRASH_POINTS: tuple[str, ...] = (
     "gateway.engine_done",
     "gateway.committed_before_last_byte",
     "gateway.replied",
+    "store.in_judgement",
+    "store.in_credit",
+    "judge.leased",
+    "judge.judged",
+    "credit.leased",
 )
 """Every place that `crash_point` is called with. Tests run through this list, so a new place is tested at once."""
 

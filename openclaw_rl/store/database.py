@@ -35,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+MAX_COMPACTED = 2**28
+"""A database of up to this many bytes is written anew to erase what was deleted: a commit may wait for that. In a
+larger one deleted rows are overwritten, and so is nearly every trace of them (see `sqlite.compact`)."""
+
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
@@ -97,6 +101,16 @@ class Database:
                 sqlite.copy_log(connection)
         except StoreError as error:
             logger.error("checkpoint failed: %s", error)
+
+    def erase(self) -> bool:
+        """Leave nothing of what was deleted, neither in the database nor in the log; False if a reader is in the way.
+
+        Takes as long as writing the whole database; above `MAX_COMPACTED` only the log is emptied.
+        """
+        with self._fail_stop() as connection:
+            if self._path.stat().st_size <= MAX_COMPACTED:
+                sqlite.compact(connection)
+            return sqlite.empty_log(connection, wait=False)
 
     def close(self) -> None:
         """Empty the log, close, and let the next writer in. Failing to empty it only makes the next start longer."""

@@ -13,8 +13,23 @@ from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from openclaw_rl.faults import crash_point
 from openclaw_rl.store import lessons, queries, tasks
-from openclaw_rl.types import Baseline, Credit, Feedback, Judgement, Lease, NextState, Sample, Session, Stage, Turn
+from openclaw_rl.types import (
+    Baseline,
+    Credit,
+    Feedback,
+    JudgedTurn,
+    Judgement,
+    Lease,
+    NextState,
+    Sample,
+    Session,
+    SessionOutline,
+    Stage,
+    Turn,
+    TurnRecord,
+)
 
 T = TypeVar("T")
 
@@ -28,20 +43,40 @@ class Transact(Protocol):
 class LearningLog:
     """`protocols.Lessons` on SQLite."""
 
-    def __init__(self, transact: Transact) -> None:
+    def __init__(
+        self,
+        transact: Transact,
+        *,
+        at_once: Transact | None = None,
+        on_delete: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`at_once` takes its place in line before it first waits; `on_delete` is told of a session that goes."""
         self._transact = transact
+        self._at_once = at_once or transact
+        self._on_delete = on_delete
         self._woken: dict[Stage, asyncio.Event] = {"judge": asyncio.Event(), "credit": asyncio.Event()}
 
     def woken(self, stage: Stage) -> asyncio.Event:
         """Set when a task of this stage may have come up."""
         return self._woken[stage]
 
-    async def lease(self, stage: Stage, *, limit: int, ttl_s: float, only_closed_sessions: bool = False) -> list[Lease]:
-        """Tasks that are due, the oldest first, for this caller alone until the leases end."""
+    async def lease(
+        self, stage: Stage, *, limit: int, ttl_s: float, only_closed_sessions: bool = False, min_turns: int = 1
+    ) -> list[Lease]:
+        """Tasks that are due, the oldest first, for this caller alone until the leases end.
+
+        Tasks of sessions that are open, or open and shorter than `min_turns`, are left where that is asked for.
+        """
         now = time.time()
         return await self._transact(
             lambda connection: tasks.lease(
-                connection, stage, limit=limit, now=now, ttl_s=ttl_s, only_closed_sessions=only_closed_sessions
+                connection,
+                stage,
+                limit=limit,
+                now=now,
+                ttl_s=ttl_s,
+                only_closed_sessions=only_closed_sessions,
+                min_turns=min_turns,
             )
         )
 
@@ -50,21 +85,26 @@ class LearningLog:
         until = time.time() + ttl_s
         return await self._transact(lambda connection: tasks.renew(connection, leases, until=until))
 
-    async def give_back(self, held: Lease, *, due_at: float) -> bool:
-        """Try this task again at `due_at`; counts as an attempt. False if the lease was lost."""
-        return await self._transact(lambda connection: tasks.give_back(connection, held, due_at=due_at))
+    async def give_back(self, held: Lease, *, due_at: float, count_attempt: bool = True) -> bool:
+        """Try this task again at `due_at`; an attempt, unless it was no fault of the task. False if it was lost."""
+        return await self._transact(
+            lambda connection: tasks.give_back(connection, held, due_at=due_at, count_attempt=count_attempt)
+        )
 
     async def close_task(self, held: Lease) -> bool:
         """Nothing is to be done about this task. False if the lease was lost."""
-        return await self._transact(lambda connection: tasks.finish(connection, held, now=time.time()))
+        closed = await self._transact(lambda connection: tasks.finish(connection, held, now=time.time()))
+        if held.stage == "judge":
+            self._woken["credit"].set()  # later turns of the session may have waited for this one
+        return closed
 
     async def release_all(self) -> int:
         """Take up what a process that is gone had leased."""
         return await self._transact(lambda connection: tasks.release_all(connection, now=time.time()))
 
-    async def next_due(self, stage: Stage) -> float | None:
-        """When the next open task is due, in seconds since the epoch; None if there is none."""
-        return await self._transact(lambda connection: tasks.next_due(connection, stage))
+    async def next_due(self, stage: Stage, *, after: float = 0.0) -> float | None:
+        """When the next open task is due, in seconds since the epoch and later than `after`; None if there is none."""
+        return await self._transact(lambda connection: tasks.next_due(connection, stage, after=after))
 
     async def num_open(self, stage: Stage) -> int:
         """How much work waits."""
@@ -72,14 +112,20 @@ class LearningLog:
 
     async def put_judgement(self, held: Lease, judgement: Judgement) -> bool:
         """Store a judgement and end the lease, both or neither. False if the lease was lost: nothing is stored."""
+        (stored,) = await self.put_judgements([(held, judgement)])
+        return stored
 
-        def work(connection: Connection) -> bool:
+    async def put_judgements(self, judged: Sequence[tuple[Lease, Judgement]]) -> list[bool]:
+        """The same for many, at the price of one commit."""
+
+        def put(connection: Connection, held: Lease, judgement: Judgement) -> bool:
             if not tasks.finish(connection, held, now=judgement.judged_at):
                 return False
             lessons.put_judgement(connection, judgement)
+            crash_point("store.in_judgement")
             return True
 
-        stored = await self._transact(work)
+        stored = await self._transact(lambda connection: [put(connection, *one) for one in judged])
         self._woken["credit"].set()
         return stored
 
@@ -90,12 +136,17 @@ class LearningLog:
             if not tasks.finish(connection, held, now=credit.credited_at):
                 return False
             lessons.put_credit(connection, credit)
+            crash_point("store.in_credit")
             return True
 
         return await self._transact(work)
 
     async def get_session(self, session: str) -> Session | None:
         return await self._transact(lambda connection: queries.session(connection, session))
+
+    async def outline(self, session: str) -> SessionOutline | None:
+        """The session and its turns without their texts and ids."""
+        return await self._transact(lambda connection: queries.outline(connection, session))
 
     async def get_turn(self, session: str, index: int) -> Turn | None:
         return await self._transact(lambda connection: queries.turn(connection, session, index))
@@ -108,6 +159,19 @@ class LearningLog:
 
     async def feedback(self, session: str) -> list[Feedback]:
         return await self._transact(lambda connection: queries.feedback(connection, session))
+
+    async def followed_turn(self, session: str, index: int) -> tuple[Session, TurnRecord] | None:
+        """A turn with its session and what was said after it; None if there is no such turn."""
+
+        def work(connection: Connection) -> tuple[Session, TurnRecord] | None:
+            found, record = queries.session(connection, session), queries.record(connection, session, index)
+            return None if found is None or record is None else (found, record)
+
+        return await self._transact(work)
+
+    async def judged_turn(self, session: str, index: int) -> JudgedTurn | None:
+        """A turn with its newest judgement; None if it was not judged."""
+        return await self._transact(lambda connection: lessons.judged_turn(connection, session, index))
 
     async def judgements(self, session: str) -> list[Judgement]:
         """The newest judgement of every turn of a session."""
@@ -135,8 +199,12 @@ class LearningLog:
         await self._transact(lambda connection: lessons.set_flag(connection, name, value))
 
     async def delete_session(self, session: str) -> None:
-        """Every row of it; its pages are overwritten."""
-        await self._transact(lambda connection: lessons.delete_session(connection, session))
+        """Every row of it, overwritten; the log holds them until it is emptied.
+
+        Everything that is put after this call comes after the deletion.
+        """
+        self._on_delete(session)
+        await self._at_once(lambda connection: lessons.delete_session(connection, session))
 
     async def sessions_older_than(self, last_seen_at: float, *, limit: int = 100) -> list[str]:
         """Closed sessions that nobody has come back to since."""

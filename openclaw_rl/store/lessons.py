@@ -7,13 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, select, update
+from sqlalchemy import Connection, RowMapping, delete, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import queries, schema
 from openclaw_rl.store.codec import pack_floats, pack_ids, unpack_floats, unpack_ids
-from openclaw_rl.types import Baseline, Candidate, Credit, Judgement, Sample, Skip, Turn, Verdict, Vote
+from openclaw_rl.store.sqlite import overwriting
+from openclaw_rl.types import Baseline, Candidate, Credit, JudgedTurn, Judgement, Sample, Skip, Turn, Verdict, Vote
 
 _BY_SESSION = (
     schema.sample,
@@ -47,6 +48,24 @@ def put_judgement(connection: Connection, judgement: Judgement) -> None:
     connection.execute(insert(schema.judgement).values(row).on_conflict_do_nothing())
 
 
+def judged_turn(connection: Connection, session_id: str, index: int) -> JudgedTurn | None:
+    """A turn with its newest judgement and what is known beside it; None if it was not judged."""
+    judgement = _newest_judgement(connection, session_id, index)
+    session = queries.session(connection, session_id)
+    turn = None if judgement is None else queries.turn(connection, session_id, index)
+    if judgement is None or session is None or turn is None:
+        return None
+    before = None if turn.parent is None else _newest_judgement(connection, session_id, turn.parent)
+    credit = schema.credit.c
+    return JudgedTurn(
+        session=session,
+        turn=turn,
+        judgement=judgement,
+        reward=connection.scalar(select(credit.reward).where(credit.session == session_id, credit.index == index)),
+        before=None if before is None else before.verdict,
+    )
+
+
 def judgements(connection: Connection, session: str) -> list[Judgement]:
     """The newest judgement of every turn of a session, in the order of the turns."""
     table = schema.judgement
@@ -56,12 +75,17 @@ def judgements(connection: Connection, session: str) -> list[Judgement]:
 
 
 def put_credit(connection: Connection, credit: Credit) -> None:
-    """Replaces what an earlier judgement of the turn came to. No turn is learned from twice: what was, stays."""
+    """Replaces what an earlier judgement of the turn came to. No turn is learned from twice: what was, stays.
+
+    A session, or a turn, that was opted out while it was credited has no samples: a trigger takes those that were made
+    before, and here none are added afterwards.
+    """
     column = schema.sample.c
     same_turn = (column.session == credit.session, column.index == credit.index)
     connection.execute(delete(schema.sample).where(*same_turn, column.step.is_(None)))
     trained = set(connection.scalars(select(column.id).where(*same_turn)))
-    new = [sample for sample in credit.samples if sample.id not in trained]
+    allowed = _allowed(connection, credit)
+    new = [sample for sample in allowed if sample.id not in trained]
     for sample in new:
         connection.execute(insert(schema.sample).values(_sample_row(sample)))
     row: dict[str, Any] = {
@@ -71,7 +95,7 @@ def put_credit(connection: Connection, credit: Credit) -> None:
         "rule": credit.rule,
         "credited_at": credit.credited_at,
         "reward": credit.reward,
-        "skip": Skip.ALREADY_TRAINED if credit.samples and not new else credit.skip,
+        "skip": credit.skip if new or not credit.samples else Skip.ALREADY_TRAINED if allowed else Skip.OPTED_OUT,
     }
     _replace(connection, schema.credit, row, keys=("session", "index"))
     if credit.baseline is not None:
@@ -142,10 +166,11 @@ def set_flag(connection: Connection, name: str, value: str | None) -> None:
 
 
 def delete_session(connection: Connection, session: str) -> None:
-    """Every row of it."""
-    for table in _BY_SESSION:
-        connection.execute(delete(table).where(table.c.session == session))
-    connection.execute(delete(schema.session).where(schema.session.c.id == session))
+    """Every row of it; what they held is overwritten, not only given up."""
+    with overwriting(connection):
+        for table in _BY_SESSION:
+            connection.execute(delete(table).where(table.c.session == session))
+        connection.execute(delete(schema.session).where(schema.session.c.id == session))
 
 
 def sessions_older_than(connection: Connection, last_seen_at: float, limit: int) -> list[str]:
@@ -153,6 +178,23 @@ def sessions_older_than(connection: Connection, last_seen_at: float, limit: int)
     column = schema.session.c
     query = select(column.id).where(column.closed_at.is_not(None), column.last_seen_at < last_seen_at)
     return list(connection.scalars(query.order_by(column.last_seen_at).limit(limit)))
+
+
+def _allowed(connection: Connection, credit: Credit) -> list[Sample]:
+    """The samples of a credit that nobody has opted out of."""
+    turn, session = schema.turn.c, schema.session.c
+    names = {index for sample in credit.samples for index in (sample.index, sample.prompt_index)}
+    query = select(turn.index).join(schema.session, session.id == turn.session).where(turn.session == credit.session)
+    private = or_(session.opted_out, turn.skip.in_((Skip.OPTED_OUT, Skip.REDACTED)))
+    left_out = set(connection.scalars(query.where(turn.index.in_(names), private))) if names else set()
+    return [sample for sample in credit.samples if not left_out & {sample.index, sample.prompt_index}]
+
+
+def _newest_judgement(connection: Connection, session: str, index: int) -> Judgement | None:
+    column = schema.judgement.c
+    query = select(schema.judgement).where(column.session == session, column.index == index)
+    row = connection.execute(query.order_by(column.num_evidence.desc()).limit(1)).mappings().first()
+    return None if row is None else _judgement(row)
 
 
 def _judgement(row: RowMapping) -> Judgement:

@@ -100,6 +100,16 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
             ON CONFLICT (stage, session, "index")
             DO UPDATE SET wanted = max(wanted, excluded.wanted), attempts = 0, due_at = min(due_at, excluded.due_at);
             END""",
+        # Who opts out late opts out of what was credited before: only what a step has learned from stays.
+        """CREATE TRIGGER session_opted_out AFTER UPDATE OF opted_out ON session WHEN NEW.opted_out BEGIN
+            DELETE FROM sample WHERE session = NEW.id AND step IS NULL;
+            UPDATE credit SET skip = 'opted_out' WHERE session = NEW.id AND skip IS NULL AND NOT EXISTS
+            (SELECT 1 FROM sample WHERE sample.session = credit.session AND sample."index" = credit."index"); END""",
+        """CREATE TRIGGER turn_opted_out AFTER UPDATE OF skip ON turn WHEN NEW.skip = 'opted_out' BEGIN
+            DELETE FROM sample WHERE session = NEW.session AND step IS NULL
+            AND ("index" = NEW."index" OR prompt_index = NEW."index");
+            UPDATE credit SET skip = 'opted_out' WHERE session = NEW.session AND skip IS NULL AND NOT EXISTS
+            (SELECT 1 FROM sample WHERE sample.session = credit.session AND sample."index" = credit."index"); END""",
         # What arrived before there was a judge.
         """INSERT INTO task SELECT 'judge', session, "index", count(*), 0, 0, 0, min(at) FROM (
             SELECT session, "index", arrived_at AS at FROM next_state

@@ -16,7 +16,7 @@ from openclaw_rl.store import schema
 from openclaw_rl.store.codec import split_digests
 from openclaw_rl.store.decode import Bodies, decode_turn, rebuild
 from openclaw_rl.store.views import SessionSummary
-from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Turn, TurnOutline
+from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Skip, Turn, TurnOutline, TurnRecord
 
 T = TypeVar("T")
 
@@ -38,6 +38,12 @@ def find_session(connection: Connection, user: str, name: str) -> SessionOutline
     """The session that this user's client calls by this name: one it chose itself, or an id of ours."""
     session = schema.session.c
     found = _outlines(connection, and_(session.user == user, or_(session.key == name, session.id == name)))
+    return found[0] if found else None
+
+
+def outline(connection: Connection, session_id: str) -> SessionOutline | None:
+    """A session and its turns, without their texts and ids."""
+    found = _outlines(connection, schema.session.c.id == session_id)
     return found[0] if found else None
 
 
@@ -118,6 +124,39 @@ def feedback(connection: Connection, session_id: str) -> list[Feedback]:
     query = select(*(column for column in table.columns if column.name != "digest"))
     query = query.where(table.c.session == session_id).order_by(table.c.given_at, table.c.index)
     return [Feedback(**row) for row in connection.execute(query).mappings()]
+
+
+def record(connection: Connection, session_id: str, index: int) -> TurnRecord | None:
+    """One turn, and what was said after it."""
+    found = turn(connection, session_id, index)
+    if found is None:
+        return None
+    given = tuple(said for said in feedback(connection, session_id) if said.index == index)
+    return TurnRecord(turn=found, next_state=next_state(connection, session_id, index), feedback=given)
+
+
+def records(connection: Connection, session_id: str) -> list[TurnRecord]:
+    """All turns of a session in order, each with what was said after it."""
+    states = {state.index: state for state in next_states(connection, session_id)}
+    said = feedback(connection, session_id)
+    return [
+        TurnRecord(
+            turn=each,
+            next_state=states.get(each.index),
+            feedback=tuple(given for given in said if given.index == each.index),
+        )
+        for each in turns(connection, session_id)
+    ]
+
+
+def skips(connection: Connection) -> dict[Skip, int]:
+    """How many turns are not learned from, by the reason; the commonest first."""
+    turn, credit = schema.turn.c, schema.credit.c
+    reason = func.coalesce(credit.skip, turn.skip)
+    query = select(reason, func.count()).select_from(schema.turn)
+    query = query.outerjoin(schema.credit, and_(credit.session == turn.session, credit.index == turn.index))
+    rows = connection.execute(query.where(reason.is_not(None)).group_by(reason).order_by(func.count().desc(), reason))
+    return {Skip(name): count for name, count in rows}
 
 
 def _session(connection: Connection, query: Select[tuple[object, ...]]) -> Session | None:

@@ -19,7 +19,19 @@ from openclaw_rl.store.directory import database_path, wal_path
 from openclaw_rl.store.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 from openclaw_rl.store.sqlite import connect_reader
 from openclaw_rl.store.views import SessionSummary
-from openclaw_rl.types import ApiKey, Credit, Feedback, Judgement, NextState, Sample, Session, Stage, Turn
+from openclaw_rl.types import (
+    ApiKey,
+    Credit,
+    Feedback,
+    Judgement,
+    NextState,
+    Sample,
+    Session,
+    Skip,
+    Stage,
+    Turn,
+    TurnRecord,
+)
 
 T = TypeVar("T")
 
@@ -73,6 +85,10 @@ class StoreReader:
         """What people said about the turns of a session."""
         return self._ask(lambda connection: queries.feedback(connection, session_id))
 
+    def records(self, session_id: str) -> list[TurnRecord]:
+        """All turns of a session in order, each with what was said after it."""
+        return self._ask(lambda connection: queries.records(connection, session_id))
+
     def judgements(self, session_id: str) -> list[Judgement]:
         """The newest judgement of every turn of a session."""
         return self._ask(lambda connection: lessons.judgements(connection, session_id))
@@ -84,6 +100,10 @@ class StoreReader:
     def waiting_samples(self, line: str | None, limit: int) -> list[Sample]:
         """What no step has learned from yet, the oldest first."""
         return self._ask(lambda connection: lessons.waiting_samples(connection, line, limit))
+
+    def skips(self) -> dict[Skip, int]:
+        """How many turns are not learned from, by the reason; the commonest first."""
+        return self._ask(queries.skips)
 
     def num_open(self, stage: Stage) -> int:
         """How many turns wait for a stage."""

@@ -78,6 +78,15 @@ def connect_reader(database: Path, *, immutable: bool) -> Connection:
     return _engine(connect, begin="BEGIN").connect()
 
 
+def compact(connection: Connection) -> None:
+    """Write the whole database anew.
+
+    Overwriting what is deleted is not enough: rows that moved to other pages before, when the tree was balanced, left
+    copies behind. After 939 deletions of sessions in a test 4 could still be found; after this none.
+    """
+    _raw(connection).execute("VACUUM")
+
+
 def copy_log(connection: Connection) -> None:
     """Copy the log into the database, as far as no reader is in the way; keeps nobody out.
 
@@ -132,6 +141,18 @@ def _undone_on_error(connection: Connection, begin: str, end: str, undo: str) ->
                 raw.execute(statement)
         raise
     raw.execute(end)
+
+
+@contextlib.contextmanager
+def overwriting(connection: Connection) -> Iterator[None]:
+    """What is deleted inside is overwritten with zeros in the database; the log keeps it until it is emptied."""
+    raw = _raw(connection)
+    (before,) = raw.execute("PRAGMA secure_delete").fetchone()
+    raw.execute("PRAGMA secure_delete = ON").fetchone()
+    try:
+        yield
+    finally:
+        raw.execute(f"PRAGMA secure_delete = {before}").fetchone()
 
 
 def fetch_value(connection: Connection, query: str, values: Sequence[SqlValue]) -> SqlValue:

@@ -10,22 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, exists, func, or_, select, update
 
 from openclaw_rl.store import schema
 from openclaw_rl.types import Lease, Stage
 
 _task = schema.task.c
+_other = schema.task.alias("other").c
 
 
 def lease(
-    connection: Connection, stage: Stage, *, limit: int, now: float, ttl_s: float, only_closed_sessions: bool
+    connection: Connection,
+    stage: Stage,
+    *,
+    limit: int,
+    now: float,
+    ttl_s: float,
+    only_closed_sessions: bool = False,
+    min_turns: int = 1,
 ) -> list[Lease]:
-    """The open tasks that are due, the oldest first, each leased to the caller for `ttl_s`."""
+    """The open tasks that are due, the oldest first, each leased to the caller for `ttl_s`.
+
+    Credit waits while an earlier turn of the session, or any turn of a closed one, is still with the judge: what that
+    turn came to may belong to this one's credit. Open sessions of fewer than `min_turns` turns may still grow.
+    """
     which = and_(_open(stage), _task.due_at <= now)
+    closed = exists().where(schema.session.c.id == _task.session, schema.session.c.closed_at.is_not(None))
+    if stage == "credit":
+        which = and_(which, ~_is_being_judged(None if only_closed_sessions else _task.index))
     if only_closed_sessions:
-        session = schema.session.c
-        which = and_(which, exists().where(session.id == _task.session, session.closed_at.is_not(None)))
+        which = and_(which, closed)
+    elif min_turns > 1:
+        which = and_(which, or_(closed, _num_main_turns() >= min_turns))
     rows = connection.execute(select(schema.task).where(which).order_by(_task.due_at).limit(limit)).mappings().all()
     leases = [
         Lease(
@@ -51,9 +67,9 @@ def renew(connection: Connection, leases: Sequence[Lease], *, until: float) -> l
     return [replace(one, until=until) for one in leases if connection.execute(changes.where(_holds(one))).rowcount]
 
 
-def give_back(connection: Connection, held: Lease, *, due_at: float) -> bool:
-    """The task was tried and not finished: it is due again at `due_at`. False if the lease was lost."""
-    changes = {"due_at": due_at, "attempts": _task.attempts + 1}
+def give_back(connection: Connection, held: Lease, *, due_at: float, count_attempt: bool) -> bool:
+    """The task was not finished: it is due again at `due_at`. False if the lease was lost."""
+    changes = {"due_at": due_at, "attempts": _task.attempts + count_attempt}
     return bool(connection.execute(update(schema.task).where(_holds(held)).values(changes)).rowcount)
 
 
@@ -69,9 +85,9 @@ def release_all(connection: Connection, *, now: float) -> int:
     return connection.execute(changes.values(due_at=now)).rowcount
 
 
-def next_due(connection: Connection, stage: Stage) -> float | None:
-    """When the next open task is due; None if there is none."""
-    due: float | None = connection.scalar(select(func.min(_task.due_at)).where(_open(stage)))
+def next_due(connection: Connection, stage: Stage, *, after: float = 0.0) -> float | None:
+    """When the next open task is due, of those that are due later than `after`; None if there is none."""
+    due: float | None = connection.scalar(select(func.min(_task.due_at)).where(_open(stage), _task.due_at > after))
     return due
 
 
@@ -81,6 +97,17 @@ def num_open(connection: Connection, stage: Stage) -> int:
 
 def _open(stage: Stage) -> ColumnElement[bool]:
     return and_(_task.stage == stage, _task.wanted > _task.done)
+
+
+def _is_being_judged(before: ColumnElement[int] | None) -> ColumnElement[bool]:
+    """Whether the judge still has a turn of the task's session, or one of those before a certain one."""
+    which = and_(_other.stage == "judge", _other.session == _task.session, _other.wanted > _other.done)
+    return exists().where(which if before is None else and_(which, _other.index < before))
+
+
+def _num_main_turns() -> ScalarSelect[int]:
+    turn = schema.turn.c
+    return select(func.count()).where(turn.session == _task.session, turn.kind == "main").scalar_subquery()
 
 
 def _same_turn(held: Lease) -> ColumnElement[bool]:

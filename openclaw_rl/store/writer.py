@@ -17,7 +17,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import struct
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,14 +29,24 @@ from typing import Self, TypeVar
 from sqlalchemy import Connection
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
-from openclaw_rl.store import encode, queries
+from openclaw_rl.store import encode, queries, rollouts
 from openclaw_rl.store.batch import Outcome
 from openclaw_rl.store.database import Database
 from openclaw_rl.store.directory import database_path
 from openclaw_rl.store.encode import Op, Trunk, Write
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.store.views import Recovery
-from openclaw_rl.types import ApiKey, Feedback, NextState, Session, SessionOutline, Skip, Turn
+from openclaw_rl.types import (
+    ApiKey,
+    Feedback,
+    NextState,
+    Session,
+    SessionOutline,
+    Skip,
+    Turn,
+    TurnRecord,
+    split_turn_id,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +59,12 @@ MAX_BATCH = 256
 
 UNHURRIED_S = 0.2
 """How long the mark of a delivered answer may wait for a commit that somebody waits for: alone it is worth no fsync."""
+
+OTHERS_TURN = 2.0
+"""While people talk, the thread is theirs for this many times as long as it just worked for what learns."""
+
+QUIET_S = 0.5
+"""Nobody talks when nothing was put for so long; then learning catches up at full speed."""
 
 MAX_TRUNKS = 16_384
 """Turns whose children find out without a look into the database what they share; about 8 MiB."""
@@ -69,8 +87,12 @@ class SqliteStore:
         self._hurried = False
         self._timer: asyncio.TimerHandle | None = None
         self._trunks: OrderedDict[tuple[str, str, int], Trunk] = OrderedDict()
-        self.lessons = LearningLog(self._transact)
+        self._learning = asyncio.Lock()
+        self._last_put_at = -math.inf
+        self._owed_s = 0.0
+        self.lessons = LearningLog(self._learn, at_once=self._transact, on_delete=self._forget)
         """What is learned from the log."""
+        self._settled = asyncio.Event()
         self._committer = asyncio.create_task(self._commit_until_closed(), name="store-commit")
 
     @classmethod
@@ -176,9 +198,37 @@ class SqliteStore:
         """The session that this user's client calls by this name, open or closed."""
         return await self._read(lambda connection: queries.find_session(connection, user, name))
 
+    async def record(self, session: str, index: int) -> TurnRecord | None:
+        """One turn, and what was said after it."""
+        return await self._read(lambda connection: queries.record(connection, session, index))
+
+    def settled(self) -> asyncio.Event:
+        """Set when the next turn settles, of whatever user."""
+        return self._settled
+
+    async def settled_turns(self, user: str, after: str, *, limit: int) -> tuple[list[str], str]:
+        """Ids of a user's settled turns after a cursor, and the cursor behind them. ValueError if it is no cursor."""
+        cursor = rollouts.Cursor.parse(after)
+        found, cursor = await self._read(lambda connection: rollouts.settled_turns(connection, user, cursor, limit))
+        return found, str(cursor)
+
+    async def open_turns(self, user: str, after: str, *, limit: int) -> tuple[list[str], str]:
+        """Ids of a user's turns that something may still follow, by name; the cursor is the last of them."""
+        place = split_turn_id(after) if after else ("", -1)
+        found = await self._read(lambda connection: rollouts.open_turns(connection, user, place, limit))
+        return found, found[-1] if found else after
+
     async def turn_owner(self, session: str, index: int) -> str | None:
         """The user of a turn; None if there is no such turn."""
         return await self._read(lambda connection: queries.turn_owner(connection, session, index))
+
+    async def erase(self) -> bool:
+        """Leave nothing of what was deleted on the disk; False if somebody reads just now. Waits until nobody talks."""
+        while (busy_s := self._last_put_at + QUIET_S - time.monotonic()) > 0:  # noqa: ASYNC110 (quiet is no event)
+            await asyncio.sleep(busy_s)
+        if self._closing:
+            raise StoreUnavailable(_CLOSED)
+        return await self._run(self._database.erase)
 
     async def keys(self) -> list[ApiKey]:
         """All keys, revoked ones too."""
@@ -186,6 +236,7 @@ class SqliteStore:
 
     def _put(self, encode_record: Callable[[], Write]) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._last_put_at = time.monotonic()
         # Who does not wait must not hear of a failure from the garbage collector: the commit logs it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         if self._closing or self._committer.done():
@@ -251,6 +302,11 @@ class SqliteStore:
                 self._remember(write.key, write.trunk)
             if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
                 self.lessons.woken("judge").set()
+            if write.op is Op.CLOSE:
+                self.lessons.woken("credit").set()
+            if write.op in (Op.NEXT_STATE, Op.CLOSE):
+                self._settled.set()
+                self._settled = asyncio.Event()
             if not future.done():
                 future.set_result(None)
 
@@ -261,10 +317,34 @@ class SqliteStore:
         if len(self._trunks) > MAX_TRUNKS:
             self._trunks.popitem(last=False)
 
+    def _forget(self, session: str) -> None:
+        """Another session may come to have its name: nothing of that one may lean on what is gone."""
+        for key in [key for key in self._trunks if key[1] == session]:
+            del self._trunks[key]
+
     async def _transact(self, work: Callable[[Connection], T]) -> T:
         if self._closing:
             raise StoreUnavailable(_CLOSED)
         return await self._run(lambda: self._database.transact(work))
+
+    async def _learn(self, work: Callable[[Connection], T]) -> T:
+        """A transaction of the loops that learn: one at a time, so that a commit waits for one of them at most, and
+        with pauses in which only people are served.
+        """
+
+        began = 0.0
+
+        def timed(connection: Connection) -> T:
+            nonlocal began
+            began = time.monotonic()
+            return work(connection)
+
+        async with self._learning:
+            if time.monotonic() - self._last_put_at < QUIET_S:
+                await asyncio.sleep(self._owed_s)
+            result = await self._transact(timed)
+            self._owed_s = OTHERS_TURN * (time.monotonic() - began)
+            return result
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         if self._closing:

@@ -22,12 +22,15 @@ from typing import Literal
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.engine import VersionSpan
 from openclaw_rl.types.messages import Message, Tool
-from openclaw_rl.types.turns import Feedback, Skip, turn_id
+from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, turn_id
 
 Score = Literal[-1, 0, 1]
 Question = Literal["score", "hint"]
 Outcome = Literal["scored", "abstained", "failed"]
 SampleKind = Literal["turn", "rewrite"]
+
+SIDE_ROLES_ONLY = "only roles beside the main line followed"
+"""Why a judge abstains where `rollout.message_classification` leaves nothing of what followed a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,20 @@ class Judgement:
     @property
     def turn_id(self) -> str:
         return turn_id(self.session, self.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedTurn:
+    """What credit is given for: a turn and its newest judgement.
+
+    `reward` is what was counted for it before, if anything was, and `before` the newest verdict on its parent.
+    """
+
+    session: Session
+    turn: Turn
+    judgement: Judgement
+    reward: float | None
+    before: Verdict | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,6 +175,15 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRecord:
+    """A turn, and all that was said after it."""
+
+    turn: Turn
+    next_state: NextState | None
+    feedback: tuple[Feedback, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
     """A key of one user; only its SHA-256 is stored."""
 

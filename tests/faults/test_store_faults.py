@@ -23,6 +23,7 @@ from openclaw_rl.faults import CRASH_POINTS
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.store.migrations import SCHEMA_VERSION
 from openclaw_rl.types import Turn
+from tests.faults.judging_child import LEARNING
 from tests.faults.store_child import SCENARIOS, session_turns
 from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
@@ -64,7 +65,7 @@ async def _goes_on(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("passes", [1, 8])
-@pytest.mark.parametrize("name", [name for name in CRASH_POINTS if name.startswith("store.")])
+@pytest.mark.parametrize("name", [n for n in CRASH_POINTS if n.startswith("store.") and n not in LEARNING])
 async def test_killed_at_a_named_place(tmp_path: Path, name: str, passes: int) -> None:
     child = _start("stream", str(tmp_path), "r", crash_at=f"{name}:{passes}")
     output, _ = child.communicate(timeout=60)

@@ -1,0 +1,132 @@
+"""Rewards to advantages: five formulas, pure, in plain floats.
+
+r  a reward        A  an advantage        V  a value, the reward that was to be expected
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from openclaw_rl.types import Baseline
+from openclaw_rl.types.checks import require
+
+EPSILON = 1e-6
+"""Added to a standard deviation before something is divided by it."""
+
+
+def raw(reward: float) -> float:
+    """A = r, as the published recipe has it: whoever is mostly praised is mostly reinforced, whatever was said."""
+    return reward
+
+
+def against_baseline(reward: float, baseline: Baseline) -> float:
+    """A = r − m, with the running mean m as it was *before* this reward moved it."""
+    return reward - baseline.mean
+
+
+def moved(baseline: Baseline, reward: float, *, decay: float) -> Baseline:
+    """m ← m + w (r − m) with w = max(1 / (n + 1), decay), n ← n + 1.
+
+    The plain mean of the first 1 / decay rewards, and from then on one that forgets: people change.
+    """
+    weight = max(1.0 / (baseline.count + 1), decay)
+    return replace(baseline, mean=baseline.mean + weight * (reward - baseline.mean), count=baseline.count + 1)
+
+
+def group_normalised(rewards: Sequence[float]) -> list[float]:
+    """A_i = (r_i − mean(r)) / (s + 1e-6), s² = Σ (r_i − mean(r))² / (n − 1), over answers to one and the same prompt.
+
+    Equal rewards say nothing about which answer is better: all zeros. One alone has nobody to be compared with: A = r.
+    """
+    if len(rewards) == 1:
+        return list(rewards)
+    if len(set(rewards)) <= 1:
+        return [0.0] * len(rewards)
+    mean = fmean(rewards)
+    deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+    return [(reward - mean) / (deviation + EPSILON) for reward in rewards]
+
+
+def session_gae(
+    rewards: Sequence[float], values: Sequence[float] | None = None, *, gamma: float, lam: float
+) -> list[float]:
+    """A_t = δ_t + γ λ A_{t+1}, δ_t = r_t + γ V_{t+1} − V_t, over the turns of a session in order; nothing follows the
+    last (arXiv 1506.02438). Without a critic every V is 0: A_t = Σ_k (γ λ)^k r_{t+k}.
+    """
+    values = [0.0] * len(rewards) if values is None else values
+    require(len(values) == len(rewards), f"{len(rewards)} rewards came with {len(values)} values")
+    advantages = [0.0] * len(rewards)
+    next_value = next_advantage = 0.0
+    for t in reversed(range(len(rewards))):
+        delta = rewards[t] + gamma * next_value - values[t]
+        advantages[t] = next_advantage = delta + gamma * lam * next_advantage
+        next_value = values[t]
+    return advantages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of an agent: its own score, and the tokens [start, end) that it said."""
+
+    score: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One attempt at the task `group`: how it ended, and its steps in order."""
+
+    group: str
+    outcome: float
+    steps: tuple[Step, ...]
+    num_tokens: int
+
+    def __post_init__(self) -> None:
+        position = 0
+        for step in self.steps:
+            require(position <= step.start < step.end <= self.num_tokens, f"no room for step {step}")
+            position = step.end
+
+
+def step_wise(trajectories: Sequence[Trajectory]) -> list[tuple[float, ...] | None]:
+    """R_k = outcome + score_k;  A_k = (R_k − mean) / (s + 1e-6), s² = Σ (R − mean)² / n, among the k-th steps of all
+    attempts at one task; every token of step k gets A_k, tokens outside steps 0.
+
+    A step that no other attempt reached keeps R_k. Where all attempts were worth the same at step k, that step teaches
+    nothing and is dropped; of all steps of all tasks at least one, the first, is kept. None: no step was left.
+    """
+    buckets: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+    for each in trajectories:
+        for k, step in enumerate(each.steps):
+            buckets[each.group, k].append(each.outcome + step.score)
+    kept = [place for place, values in buckets.items() if len(values) == 1 or len(set(values)) > 1]
+    kept = kept or list(buckets)[:1]
+    scales = {place: _scale(buckets[place]) for place in kept}
+    return [_token_advantages(each, scales) for each in trajectories]
+
+
+def _scale(values: Sequence[float]) -> tuple[float, float]:
+    """What is subtracted from each of these values, and what the difference is divided by."""
+    if len(values) == 1:
+        return 0.0, 1.0
+    mean = fmean(values)
+    return mean, math.sqrt(fmean((value - mean) ** 2 for value in values)) + EPSILON
+
+
+def _token_advantages(
+    trajectory: Trajectory, scales: dict[tuple[str, int], tuple[float, float]]
+) -> tuple[float, ...] | None:
+    tokens = [0.0] * trajectory.num_tokens
+    is_kept = False
+    for k, step in enumerate(trajectory.steps):
+        if (trajectory.group, k) in scales:
+            is_kept = True
+            mean, divisor = scales[trajectory.group, k]
+            advantage = (trajectory.outcome + step.score - mean) / divisor
+            tokens[step.start : step.end] = [advantage] * (step.end - step.start)
+    return tuple(tokens) if is_kept else None

@@ -1,0 +1,125 @@
+"""An accepted hint to the prompt that a teacher reads: the same conversation with the hint in it.
+
+    after_history   ... <last message> <the hint> <opening of the answer>       shares all but the last few ids
+    last_user       ... <last message of the user + the hint> ... <opening>     shares what stands before it
+
+The ids that the turn was sampled behind are never made anew. Next to the action only the end of the prompt changes: the
+conversation is rendered with and without the hint, and what differs at the end is put in the place of the prompt's own
+end. Elsewhere the whole conversation is rendered around the sampled answers, and whatever it has in common with the
+prompt at its beginning is shared. A forced tool call opens a hinted prompt's answer too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from openclaw_rl.errors import RequestError
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.types import Candidate, Message, Role, Turn
+
+Placement = Literal["after_history", "last_user"]
+
+# People's last word is what models heed most; templates that drop old thoughts when the user speaks, or that refuse a
+# user after a user, may take the system's.
+_ROLES: tuple[Role, ...] = ("user", "system")
+
+
+def unhinted(turn: Turn) -> Candidate:
+    """The teacher reads what the student read."""
+    return Candidate(hint="", num_shared=len(turn.prompt_ids), suffix_ids=())
+
+
+def beside_action(turn: Turn, hint: str, renderer: Renderer) -> Candidate | None:
+    """The hint right before the answer, by exchanging the end of the prompt; None where that cannot be done exactly."""
+    body = _without_prefill(turn)
+    plain = _rendered(turn.messages, turn, renderer, {})
+    if plain is None:
+        return None
+    found: list[tuple[int, ...]] = []
+    for role in _ROLES:
+        hinted = _rendered([*turn.messages, _note(hint, role)], turn, renderer, {})
+        if hinted is None or hinted == plain:  # the template refuses it, or has swallowed it
+            continue
+        num_same = _num_common(plain, hinted)
+        end = plain[num_same:]
+        cut = len(body) - len(end)
+        # The id before the cut must be the same too: the new end was encoded to follow it.
+        if cut > 0 and num_same > 0 and body[cut:] == end and body[cut - 1] == plain[num_same - 1]:
+            found.append(body[:cut] + hinted[num_same:])
+    return _candidate(turn, hint, found)
+
+
+def in_whole(
+    turn: Turn, hint: str, renderer: Renderer, placement: Placement, sampled: Mapping[int, Sequence[int]]
+) -> Candidate | None:
+    """The hint in a conversation that is rendered anew around its sampled answers; None if no way is accepted."""
+    found: list[tuple[int, ...]] = []
+    if placement == "after_history":
+        plain = _rendered(turn.messages, turn, renderer, sampled)
+        ways = [_rendered([*turn.messages, _note(hint, role)], turn, renderer, sampled) for role in _ROLES]
+        found = [ids for ids in ways if ids is not None and ids != plain]
+    if not found:
+        ids = _rendered(_in_last_user(turn.messages, hint), turn, renderer, sampled)
+        found = [] if ids is None else [ids]
+    return _candidate(turn, hint, found)
+
+
+def sampled_answers(turn: Turn, turns: Sequence[Turn]) -> dict[int, tuple[int, ...]]:
+    """Which messages of a turn's request are answers that were sampled before, and their ids."""
+    by_index = {other.index: other for other in turns}
+    sampled: dict[int, tuple[int, ...]] = {}
+    ancestor = None if turn.parent is None else by_index.get(turn.parent)
+    while ancestor is not None:
+        at = len(ancestor.messages)
+        is_answer = at < len(turn.messages) and turn.messages[at].role == "assistant"
+        if is_answer and ancestor.model == turn.model and _spoken(turn.messages[:at]) == _spoken(ancestor.messages):
+            sampled[at] = ancestor.answer_ids
+        ancestor = None if ancestor.parent is None else by_index.get(ancestor.parent)
+    return sampled
+
+
+def _note(hint: str, role: Role) -> Message:
+    return Message(role=role, content=f"Keep this in mind for your next reply, without mentioning it: {hint}")
+
+
+def _in_last_user(messages: Sequence[Message], hint: str) -> list[Message]:
+    users = [i for i, message in enumerate(messages) if message.role == "user"]
+    at = users[-1] if users else len(messages) - 1
+    hinted = replace(messages[at], content=f"{messages[at].content}\n\n[A note on this request]\n{hint}")
+    return [*messages[:at], hinted, *messages[at + 1 :]]
+
+
+def _rendered(
+    messages: Sequence[Message], turn: Turn, renderer: Renderer, sampled: Mapping[int, Sequence[int]]
+) -> tuple[int, ...] | None:
+    try:
+        return tuple(renderer.render(messages, turn.tools, sampled))
+    except RequestError:  # this family's template does not take these messages
+        return None
+
+
+def _candidate(turn: Turn, hint: str, found: Sequence[tuple[int, ...]]) -> Candidate | None:
+    """Of several ways to say it, the one that shares most with the prompt; the first of equals."""
+    if not found:
+        return None
+    prefill = turn.prompt_ids[len(turn.prompt_ids) - turn.num_prefill :]
+    prompts = [ids + prefill for ids in found]
+    shared = [_num_common(turn.prompt_ids, ids) for ids in prompts]
+    best = shared.index(max(shared))
+    return Candidate(hint=hint, num_shared=shared[best], suffix_ids=prompts[best][shared[best] :])
+
+
+def _without_prefill(turn: Turn) -> tuple[int, ...]:
+    return turn.prompt_ids[: len(turn.prompt_ids) - turn.num_prefill]
+
+
+def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
+    differing = (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))
+
+
+def _spoken(messages: Sequence[Message]) -> list[Message]:
+    """Without system prompts: clients put clocks into them."""
+    return [message for message in messages if message.role != "system"]

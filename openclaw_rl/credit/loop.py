@@ -1,0 +1,269 @@
+"""The credit loop: what each judged turn comes to.
+
+    consumes      judgements, as tasks of the stage `credit`
+    produces      one credit for each: samples, or the reason why there are none; and the running means that they moved
+    waits for     the store, one render per hint; where credit flows along a session, the end of the session
+    woken by      a judgement, the end of a session, the end of a lease
+
+A turn that was judged again on more evidence is credited again: its new samples take the place of those that no step
+has learned from yet. Its reward moves the running mean once, the first time there is one. All that a credit changes is
+one transaction with the end of its lease, so a kill at any point loses nothing and counts nothing twice.
+
+Feedback that comes after a session was credited as a whole (`session_gae`) changes the credit of its own turn alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from openclaw_rl.credit import advantages, hinted, rewrites
+from openclaw_rl.credit.measures import Case
+from openclaw_rl.credit.samples import rewrite_sample, turn_sample
+from openclaw_rl.credit.settings import CreditSettings
+from openclaw_rl.errors import StoreUnavailable
+from openclaw_rl.faults import crash_point
+from openclaw_rl.protocols import Lessons, Renderer
+from openclaw_rl.types import (
+    SIDE_ROLES_ONLY,
+    Baseline,
+    Candidate,
+    Credit,
+    FinishReason,
+    JudgedTurn,
+    Lease,
+    Sample,
+    Skip,
+    Turn,
+    TurnOutline,
+    Verdict,
+)
+
+logger = logging.getLogger(__name__)
+
+LEASED_AT_ONCE = 16
+LEASE_S = 60.0
+RETRY_S = 5.0
+"""How long to leave a store alone that could not be written."""
+MAX_BACKOFF_S = 3600.0
+
+
+class CreditLoop:
+    """Gives credit to judged turns that `model_id` answered, until it is cancelled."""
+
+    def __init__(
+        self,
+        lessons: Lessons,
+        renderer: Renderer,
+        settings: CreditSettings,
+        model_id: str,
+        *,
+        on_credit: Callable[[Credit], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._lessons = lessons
+        self._renderer = renderer
+        self._settings = settings
+        self._model_id = model_id
+        self._on_credit = on_credit
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Works off what there is, then sleeps until there is more."""
+        woken = self._lessons.woken("credit")
+        while True:
+            woken.clear()
+            started = time.time()
+            try:
+                if await self.work():
+                    continue
+                due = await self._lessons.next_due("credit", after=started)
+            except StoreUnavailable as error:
+                logger.warning("crediting waits for the store: %s", error)
+                due = started + RETRY_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if due is None else max(0.0, due - time.time())):
+                    await woken.wait()
+
+    async def work(self) -> int:
+        """Credits some of the turns that are due; how many of them it had in hand."""
+        leases = await self._lessons.lease(
+            "credit",
+            limit=LEASED_AT_ONCE,
+            ttl_s=LEASE_S,
+            only_closed_sessions=self._settings.measure.needs_end,
+            min_turns=self._settings.min_turns,
+        )
+        outage: StoreUnavailable | None = None
+        for held in leases:
+            crash_point("credit.leased")
+            try:
+                await self._finish(held)
+            except StoreUnavailable as error:  # its lease ends by itself; the store may still serve the others
+                outage = error
+            except Exception as error:
+                await self._put_off(held, error)
+        if outage is not None:
+            raise outage
+        return len(leases)
+
+    async def _put_off(self, held: Lease, error: Exception) -> None:
+        """Whatever is wrong with one turn, the others go on. Its text may be in the error: only the place is logged."""
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        kind = type(error).__name__
+        logger.error("turn %s cannot be credited now: %s in %s:%s", held.turn_id, kind, place.name, place.lineno)
+        backoff_s = min(LEASE_S * 2**held.attempts, MAX_BACKOFF_S)
+        await self._lessons.give_back(held, due_at=time.time() + backoff_s)
+
+    async def _finish(self, held: Lease) -> None:
+        judged = await self._lessons.judged_turn(held.session, held.index)
+        if judged is None:  # deleted meanwhile
+            await self._lessons.close_task(held)
+            return
+        credit = await self.credit(judged)
+        if await self._lessons.put_credit(held, credit):
+            self._on_credit(credit)
+        else:
+            logger.info("the lease of turn %s ended before its credit was written", held.turn_id)
+
+    async def credit(self, judged: JudgedTurn) -> Credit:
+        """What the judgement of a turn comes to. Reads the store, writes nothing."""
+        skip = await self._unfit(judged)
+        if skip is not None:
+            return self._credit(judged, reward=None, skip=skip)
+        verdict = self._scored(judged.judgement.verdict, judged.turn.completion.finish_reason)
+        reward = None if verdict.score is None else float(verdict.score)
+        baseline = await self._lessons.baseline(judged.session.user, _turn_kind(judged.turn))
+        outcome = await self._outcome(judged, verdict, baseline)
+        rewrite = await self._rewrite(judged)
+        samples = tuple(one for one in (outcome, rewrite) if isinstance(one, Sample))
+        skip = outcome if isinstance(outcome, Skip) and not samples else None
+        credit = self._credit(judged, reward=reward, skip=skip, samples=samples)
+        if reward is None or judged.reward is not None:
+            return credit
+        moved = advantages.moved(baseline, reward, decay=self._settings.baseline_decay)
+        return replace(credit, baseline=moved)
+
+    def _credit(
+        self, judged: JudgedTurn, *, reward: float | None, skip: Skip | None, samples: tuple[Sample, ...] = ()
+    ) -> Credit:
+        return Credit(
+            session=judged.turn.session,
+            index=judged.turn.index,
+            num_evidence=judged.judgement.num_evidence,
+            rule=self._settings.rule.name,
+            credited_at=self._clock(),
+            # A reward that was counted stays in the row, or the next judgement would be counted again.
+            reward=judged.reward if reward is None else reward,
+            skip=skip,
+            samples=samples,
+        )
+
+    async def _unfit(self, judged: JudgedTurn) -> Skip | None:
+        """Why this turn is not learned from, whatever the judge says."""
+        turn, finish = judged.turn, judged.turn.completion.finish_reason
+        if judged.session.opted_out:
+            return Skip.OPTED_OUT
+        if turn.skip not in (None, Skip.NO_NEXT_STATE):  # it was judged, so something followed after all
+            return turn.skip
+        if turn.kind == "side":
+            return Skip.SIDE_TURN
+        if finish == "abort":
+            return Skip.ABORTED
+        if finish == "error":
+            return Skip.ENGINE_FAILED
+        if not turn.completion.token_ids:
+            return Skip.NOT_EXACT
+        if turn.model != self._model_id:
+            return Skip.OTHER_MODEL
+        if finish == "length" and self._settings.truncated == "skip":
+            return Skip.TRUNCATED
+        if self._settings.min_turns > 1 and await self._num_main_turns(turn.session) < self._settings.min_turns:
+            return Skip.TOO_FEW_TURNS
+        return None
+
+    def _scored(self, verdict: Verdict, finish: FinishReason) -> Verdict:
+        """The verdict, or what `training.truncated: score` says in its place; hints stay."""
+        if finish == "length" and self._settings.truncated == "score":
+            return replace(verdict, outcome="scored", score=-1)
+        return verdict
+
+    async def _outcome(self, judged: JudgedTurn, verdict: Verdict, baseline: Baseline) -> Sample | Skip:
+        weights = self._settings.rule.weigh(verdict)
+        if isinstance(weights, Skip):
+            only_side_roles = verdict.outcome == "abstained" and verdict.reason == SIDE_ROLES_ONLY
+            return Skip.SIDE_TURN if only_side_roles else weights
+        candidates = await self._candidates(judged.turn, verdict.hints) if weights.w_opd else []
+        if not candidates and self._settings.unhinted_weight:
+            candidates = [hinted.unhinted(judged.turn)]
+            weights = replace(weights, w_opd=self._settings.unhinted_weight)
+        if not candidates and not weights.w_rl:  # no template takes its hints
+            return Skip.NO_HINT
+        return turn_sample(
+            judged.turn,
+            weights if candidates else replace(weights, w_opd=0.0),
+            line=judged.session.user,
+            advantage=await self._advantage(judged.turn, weights.reward, baseline) if weights.w_rl else 0.0,
+            candidates=candidates,
+            created_at=self._clock(),
+        )
+
+    async def _candidates(self, turn: Turn, hints: Sequence[str]) -> list[Candidate]:
+        """A prompt for the teacher for each hint; in a thread, because long conversations take long to render."""
+        renderer, placement = self._renderer, self._settings.hint_placement
+        found: list[Candidate | None] = [None] * len(hints)
+        if placement == "after_history":
+            found = await asyncio.to_thread(lambda: [hinted.beside_action(turn, hint, renderer) for hint in hints])
+        if None in found:
+            sampled = hinted.sampled_answers(turn, await self._lessons.turns(turn.session))
+            found = await asyncio.to_thread(
+                lambda: [
+                    known or hinted.in_whole(turn, hint, renderer, placement, sampled)
+                    for hint, known in zip(hints, found, strict=True)
+                ]
+            )
+        return [candidate for candidate in found if candidate is not None]
+
+    async def _advantage(self, turn: Turn, reward: float, baseline: Baseline) -> float:
+        settings = self._settings
+        case = Case(index=turn.index, reward=reward, baseline=baseline, gamma=settings.gamma, lam=settings.lam)
+        if settings.measure.needs_session:
+            outline = await self._lessons.outline(turn.session)
+            turns = {} if outline is None else {one.index: one for one in outline.turns}
+            case = replace(case, turns=turns, rewards=await self._rewards(turn.session, turns))
+        return settings.measure.advantage(case)
+
+    async def _rewards(self, session: str, turns: Mapping[int, TurnOutline]) -> dict[int, float]:
+        """The rewards of all turns of a session that have one, by the same rules as each turn's own."""
+        rewards: dict[int, float] = {}
+        judgements = [one for one in await self._lessons.judgements(session) if one.index in turns]
+        for judgement in judgements:
+            finish = turns[judgement.index].finish_reason
+            score = self._scored(judgement.verdict, finish).score
+            is_left_out = finish in ("abort", "error") or (finish == "length" and self._settings.truncated == "skip")
+            if score is not None and not is_left_out:
+                rewards[judgement.index] = float(score)
+        return rewards
+
+    async def _rewrite(self, judged: JudgedTurn) -> Sample | None:
+        if not self._settings.rewrite_weight:
+            return None
+        first = await rewrites.first_request(judged, self._lessons, self._model_id)
+        if first is None:
+            return None
+        line, weight = judged.session.user, self._settings.rewrite_weight
+        return rewrite_sample(judged.turn, first, line=line, weight=weight, created_at=self._clock())
+
+    async def _num_main_turns(self, session: str) -> int:
+        outline = await self._lessons.outline(session)
+        return 0 if outline is None else sum(turn.kind == "main" for turn in outline.turns)
+
+
+def _turn_kind(turn: Turn) -> str:
+    """Tool calls mostly succeed and people mostly complain: one mean for both would praise every call."""
+    return "tool_call" if turn.message.tool_calls else "answer"

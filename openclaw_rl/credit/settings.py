@@ -1,0 +1,48 @@
+"""What of the configuration credit goes by, with a preset resolved into what it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from openclaw_rl.config import RolloutConfig, TrainingConfig
+from openclaw_rl.credit.measures import MEASURES, Measure
+from openclaw_rl.credit.registry import CREDIT_RULES
+from openclaw_rl.protocols import CreditRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditSettings:
+    """`unhinted_weight` is the w_opd of samples that were scored without a hint, against a teacher that reads the very
+    same prompt: 0, except in the published recipe, where it pulls towards the base model.
+    """
+
+    rule: CreditRule
+    measure: Measure
+    hint_placement: Literal["after_history", "last_user"]
+    unhinted_weight: float
+    truncated: Literal["skip", "score"]
+    rewrite_weight: float
+    baseline_decay: float
+    gamma: float
+    lam: float
+    min_turns: int
+
+    @classmethod
+    def of(cls, training: TrainingConfig, rollout: RolloutConfig) -> Self:
+        measure = MEASURES[training.advantage]
+        if measure.needs_end and not rollout.session_aware:
+            measure = MEASURES["raw"]  # what is left of it where each turn stands alone
+        is_reference = training.preset == "reference"
+        return cls(
+            rule=CREDIT_RULES[training.method](training),
+            measure=MEASURES["raw"] if is_reference else measure,
+            hint_placement="last_user" if is_reference else training.hint_placement,
+            unhinted_weight=training.opd_weight if is_reference and training.method == "combine" else 0.0,
+            truncated=training.truncated,
+            rewrite_weight=training.binary_weight if training.accepted_rewrites and not is_reference else 0.0,
+            baseline_decay=training.baseline_decay,
+            gamma=training.gae_gamma,
+            lam=training.gae_lambda,
+            min_turns=rollout.min_turns,
+        )
