@@ -1,6 +1,7 @@
 """Log records to JSON lines in a file that only its owner reads, and to short warnings on the terminal.
 
-What a record says beside its message stands in `extra`: counts, names and times. Conversation text never does.
+What a record says beside its message stands in `extra`: counts, names and times. Conversation text never does. Errors
+of libraries and paths may still carry a key or an address: everything that is written is redacted.
 """
 
 from __future__ import annotations
@@ -10,24 +11,59 @@ import logging
 import logging.handlers
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 
+from openclaw_rl.redaction import is_secret_name, redact
+
 _MAX_BYTES = 20 << 20
+_SHORT = 200
+"""Up to this length the same few texts come again and again: event names, routes, models."""
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class JsonLines(logging.Formatter):
+    """A record as one line of JSON, without secrets."""
+
     def format(self, record: logging.LogRecord) -> str:
         line = {
             "ts": round(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
-            **{name: value for name, value in vars(record).items() if name not in _PLAIN},
+            "event": _redacted(record.getMessage()),
+            **{name: _clean(name, value) for name, value in vars(record).items() if name not in _PLAIN},
         }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            line["traceback"] = redact(self.formatException(record.exc_info))
+        return json.dumps(line, default=lambda value: _redacted(str(value)))
+
+
+class _Terse(logging.Formatter):
+    """A record as a person reads it, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+def _clean(name: str, value: object) -> object:
+    """A value of `extra`; whatever goes by the name of a secret is one."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case dict():
+            return {str(key): _clean(str(key), inner) for key, inner in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_clean(name, inner) for inner in value]
+        case _:
+            return "[redacted secret]" if _is_secret_name(name) else _redacted(str(value))
+
+
+_is_secret_name = lru_cache(maxsize=256)(is_secret_name)
+_redacted_short = lru_cache(maxsize=1024)(redact)
+
+
+def _redacted(text: str) -> str:
+    return _redacted_short(text) if len(text) <= _SHORT else redact(text)
 
 
 class _Rotating(logging.handlers.RotatingFileHandler):
@@ -44,7 +80,7 @@ def start_logging(path: Path, level: str) -> None:
     to_file.setFormatter(JsonLines())
     to_terminal = logging.StreamHandler(sys.stderr)
     to_terminal.setLevel(logging.WARNING)
-    to_terminal.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    to_terminal.setFormatter(_Terse("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [to_file, to_terminal]
     root.setLevel(logging.WARNING)

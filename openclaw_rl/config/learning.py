@@ -107,6 +107,9 @@ class TrainingConfig(Section):
     warmup_steps: NonNegativeInt = later(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = later(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = later(1, "How often each batch is gone through.")
+    micro_batch_tokens: PositiveInt = later(4096, "Most tokens of samples and teachers that are computed at once.")
+    adam_betas: tuple[Share, Share] = later((0.9, 0.999), "Decay of AdamW's two averages.")
+    weight_decay: NonNegativeFloat = later(0.0, "Weight decay of AdamW.")
     clip_grad_norm: PositiveFloat = later(1.0, "Largest norm of the gradient.")
     use_gradient_checkpointing: bool = later(False, "Recompute activations instead of keeping them.")
 
@@ -140,6 +143,13 @@ class TrainingConfig(Section):
     subset_mode: Literal["student", "teacher", "overlap", "union"] = later(
         "student", "Which tokens distillation moves."
     )
+    distillation: Literal["topk", "token", "reverse_kl"] = later("topk", "How the teacher's distribution is learned.")
+    importance_clip: PositiveFloat | None = later(2.0, "Largest importance weight of a sample; null = no correction.")
+    sequence_ratio: bool = later(False, "One probability ratio for a whole answer (GSPO).")
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = later(None, "Second clip of the loss for bad answers.")
+    kl_type: Literal["k1", "k2", "k3"] = later("k3", "Estimator of the divergence that kl_coef weighs.")
+    entropy_coef: NonNegativeFloat = later(0.0, "Weight of the entropy bonus; 0 costs nothing.")
+    custom_loss: Text | None = later(None, "A loss of your own: package.module:name or file.py:name.")
     adv_diff_clip: NonNegativeFloat = later(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
     hint_extraction_model: Text | None = setting(
         None, "Model that the endpoint is asked for hints; null = judge_model."
@@ -150,6 +160,7 @@ class TrainingConfig(Section):
     teacher_path: FsPath | None = later(None, "Hugging Face folder of the teacher where teacher is path.")
     teacher_load_path: FsPath | None = later(None, "Teacher weights apart from that folder; null = in it.")
     teacher_temperature: PositiveFloat = later(1.0, "Temperature of the teacher's distribution.")
+    ema_decay: Share = later(0.99, "How much of the slow average stays at each step, where teacher is ema.")
     teacher_gpus: NonNegativeInt | None = later(None, "GPUs of a teacher of its own; null = the trainer's.")
 
     use_lora: bool = later(True, "Train a LoRA adapter; false = all weights.")

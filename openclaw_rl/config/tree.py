@@ -132,7 +132,9 @@ class StoreConfig(Section):
         0.0, "How long a commit waits for company; 0 = only for the commit before it."
     )
     redact: bool = setting(False, "Take secrets out of what is stored; a turn that held one is never trained on.")
-    retention_days: PositiveFloat | None = setting(None, "Delete sessions this long after their end; null = never.")
+    retention_days: PositiveFloat | None = setting(
+        None, "Delete ended sessions this long after they were last seen; null = never."
+    )
     checkpoint_bytes: PositiveInt = setting(MiB, "Written this much, the log is copied into the tables.")
 
 

@@ -14,9 +14,10 @@ import asyncio
 import logging
 import secrets
 import time
+from asyncio import Future
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from openclaw_rl.errors import EngineError, EngineRefused, RequestError, StoreUnavailable
 from openclaw_rl.gateway.capture import Capture, Piece
@@ -25,7 +26,18 @@ from openclaw_rl.gateway.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.prompt import Prompt, build_prompt, room, seen_tools
 from openclaw_rl.gateway.sessions import Arrival, Ended, KnownTurn, Placement, Sessions
 from openclaw_rl.protocols import Engine, Renderer, Store
-from openclaw_rl.types import Completion, EngineState, FinishReason, Message, Request, Skip, Turn, TurnKind, events_of
+from openclaw_rl.types import (
+    Completion,
+    EngineState,
+    FinishReason,
+    Message,
+    NextState,
+    Request,
+    Skip,
+    Turn,
+    TurnKind,
+    events_of,
+)
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -64,6 +76,8 @@ class Gateway:
     background: Background
     model_id: str
     """Names model and tokenizer: ids of another one mean nothing here."""
+    leaving: set[str] = field(default_factory=set)
+    """Ended sessions that are being deleted: nobody takes them up again."""
 
     async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
@@ -79,14 +93,13 @@ class Gateway:
                 messages=request.messages,
                 digest=digest,
                 context=context_digest(request.messages, seen_tools(request)),
-                opted_out=identity.opted_out,
+                opted_out=identity.no_train == "session",
                 is_retry=identity.is_retry,
                 may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
             )
         )
-        if identity.opted_out:
-            for turn in self.sessions.turns(placement.session.id):
-                self.store.mark_skip(turn.session, turn.index, Skip.OPTED_OUT)
+        if identity.no_train == "session":
+            self._opt_out(placement)
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
         try:
             await exchange.prepare()
@@ -101,12 +114,19 @@ class Gateway:
             self.store.mark_skip(turn.session, turn.index, Skip.NO_NEXT_STATE)
         await self.store.close_session(ended.session.id, ended.ended_at)
 
+    def _opt_out(self, placement: Placement) -> None:
+        """What was said before in this session is not trained on either, whatever becomes of the request."""
+        for turn in self.sessions.turns(placement.session.id):
+            self.store.mark_skip(turn.session, turn.index, Skip.OPTED_OUT)
+        if not placement.opened:
+            self.store.put_session(placement.session)
+
     async def _reopen(self, user: str, key: str | None) -> None:
         """A session that the client names may be one that ended long ago, or before a restart."""
         if key is None or self.sessions.knows(user, key):
             return
         outline = await self.store.find_session(user, key)
-        if outline is not None and not self.sessions.knows(user, key):
+        if outline is not None and outline.session.id not in self.leaving and not self.sessions.knows(user, key):
             self.sessions.restore(outline)
 
 
@@ -174,14 +194,12 @@ class Exchange:
 
     async def prepare(self) -> None:
         """Renders the prompt, or finds the stored answer of a retry."""
+        if self._placement.replay:
+            self._replayed = await self._stored_answer()
+            if self._replayed is not None:
+                self._prompt = Prompt(list(self._replayed.prompt_ids), "", self._replayed.num_prefill, b"")
+                return
         placement, gateway = self._placement, self._gateway
-        if placement.replay:
-            turn = placement.turn
-            self._replayed = await gateway.store.get_turn(turn.session, turn.index)
-            if self._replayed is None:
-                raise StoreUnavailable(f"turn {turn.id} was acknowledged but cannot be read; run openclaw-rl doctor")
-            self._prompt = Prompt(list(self._replayed.prompt_ids), "", self._replayed.num_prefill, b"")
-            return
         self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
         max_tokens = room(self._prompt, self._request, self._state.context_window)
         for i in range(self._request.num_choices):
@@ -189,8 +207,28 @@ class Exchange:
             self._choices.append(_Choice(turn, self._capture(turn, i, max_tokens)))
         if placement.next_state is not None:
             # Before the answer, so that what a person said survives even if answering it fails.
-            gateway.store.put_next_state(placement.next_state)
+            self._tell_next_state(placement.next_state)
             self._has_told = True
+
+    async def _stored_answer(self) -> Turn | None:
+        """The turn of a retry; None if a secret was taken out of it, so that it has to be answered again."""
+        turn, sessions = self._placement.turn, self._gateway.sessions
+        stored = await self._gateway.store.get_turn(turn.session, turn.index)
+        if stored is None:
+            raise StoreUnavailable(f"turn {turn.id} was acknowledged but cannot be read; run openclaw-rl doctor")
+        if stored.prompt_ids:
+            return stored
+        if not sessions.is_open(turn.session):
+            raise RequestError("the session ended while this retry was looked up; send it again", status=409)
+        self._placement = replace(self._placement, turn=sessions.sibling(self._placement), replay=False)
+        return None
+
+    def _tell_next_state(self, state: NextState) -> Future[None]:
+        """What followed the turn before; or, if these words are not to be learned from, that nothing will follow it."""
+        store = self._gateway.store
+        if self._identity.no_train == "message":
+            return store.mark_skip(state.session, state.index, Skip.OPTED_OUT)
+        return store.put_next_state(state)
 
     def give_up(self) -> None:
         """Nothing of this request is kept: frees its place for a retry."""
@@ -303,7 +341,7 @@ class Exchange:
         if skip is not None:
             finish: FinishReason = "error" if skip is Skip.ENGINE_FAILED else "abort"
             completion = replace(completion, finish_reason=finish)
-        elif self._placement.session.opted_out:
+        elif self._placement.session.opted_out or self._identity.no_train is not None:
             skip = Skip.OPTED_OUT
         elif choice.turn.kind == "side":
             skip = Skip.SIDE_TURN
@@ -333,7 +371,7 @@ class Exchange:
         store, sessions, placement = self._gateway.store, self._gateway.sessions, self._placement
         context = [store.put_session(replace(placement.session, last_seen_at=time.time()))]
         if placement.next_state is not None:
-            context.append(store.put_next_state(placement.next_state))
+            context.append(self._tell_next_state(placement.next_state))
         results = await asyncio.gather(*context, *(store.put_turn(turn) for turn in turns), return_exceptions=True)
         for choice, turn, result in zip(self._choices, turns, results[len(context) :], strict=True):
             if result is not None:

@@ -11,13 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.history import is_spoken
 from openclaw_rl.types import Message, Tool, TurnKind
 
 SESSION_HEADERS = ("x-session-affinity", "x-session-id", "session-id", "session_id", "x-claude-code-session-id")
+NoTrain = Literal["session", "message"]
+"""How far a wish not to be trained on reaches: from now on the whole session, or this one message."""
+_NO_TRAIN_WORDS: Mapping[str, NoTrain] = {"session": "session", "message": "message", "turn": "message"}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", "", "none"})
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -55,7 +58,7 @@ class Identity:
     session_key: str | None
     kind: TurnKind
     session_done: bool = False
-    opted_out: bool = False
+    no_train: NoTrain | None = None
     is_retry: bool = False
 
 
@@ -71,7 +74,7 @@ def identify(
         session_key=key,
         kind=_guessed_kind(key, runtime, messages, tools) if said is None else said,
         session_done=_is_true("session_done", headers.get("x-session-done", body.get("session_done"))),
-        opted_out=_is_true("X-No-Train", headers.get("x-no-train")),
+        no_train=_no_train(headers, body),
         is_retry="idempotency-key" in headers or headers.get("x-stainless-retry-count", "0") != "0",
     )
 
@@ -96,6 +99,20 @@ def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind 
     if kind == "main" or kind == "side":
         return "main" if kind == "main" else "side"
     raise RequestError("turn_type must be main or side", param="turn_type")
+
+
+def _no_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> NoTrain | None:
+    name, said = (
+        ("X-No-Train", headers["x-no-train"]) if "x-no-train" in headers else ("no_train", body.get("no_train"))
+    )
+    word = str(said).strip().lower() if isinstance(said, str | bool | int | None) else "?"
+    if word in _NO_TRAIN_WORDS:
+        return _NO_TRAIN_WORDS[word]
+    if word in _TRUE:
+        return "session"
+    if word in _FALSE:
+        return None
+    raise RequestError(f"{name} is true, false, session or message", param=name)
 
 
 def _guessed_kind(

@@ -56,14 +56,14 @@ class TokenMemory:
             self._drop(next(iter(self._turns)))
 
     async def get(self, session: str, index: int) -> TurnTokens | None:
-        """The tokens of a turn; None if it was never stored, or if another model's tokenizer made them."""
+        """The tokens of a turn; None if they were never stored, or if another model's tokenizer made them."""
         name = turn_id(session, index)
         tokens = self._turns.get(name)
         if tokens is not None:
             self._turns.move_to_end(name)
             return tokens
         turn = await self._load(session, index)
-        if turn is None or turn.model != self._model_id:
+        if turn is None or turn.model != self._model_id or not turn.prompt_ids:
             return None
         tokens = TurnTokens.of(turn, context_digest(turn.messages, turn.tools))
         self.put(name, tokens)

@@ -164,6 +164,9 @@ class Sessions:
         """Whether a session of this name is open; if not, the store may still hold it."""
         return (user, key) in self._by_key
 
+    def is_open(self, session_id: str) -> bool:
+        return session_id in self._open
+
     def place(self, arrival: Arrival) -> Placement:
         """Finds the session and turn of a request, opening what is not there yet."""
         now = self._clock()
@@ -199,9 +202,10 @@ class Sessions:
         )
 
     def sibling(self, placement: Placement) -> KnownTurn:
-        """One more turn for the same request (`n` > 1)."""
+        """One more turn for the same request: `n` > 1, or a stored answer that cannot be given again."""
         home = self._open[placement.turn.session]
         turn = replace(placement.turn, index=home.next_index, state="running")
+        turn.fingerprint, turn.delivered, turn.has_next_state = None, False, False
         self._add(home, turn)
         return turn
 
@@ -296,7 +300,8 @@ class Sessions:
         self, turn: KnownTurn, arrival: Arrival, followed: Trace, answered: Mapping[int, KnownTurn], now: float
     ) -> Placement:
         home = self._open[turn.session]
-        home.session = replace(home.session, last_seen_at=now)
+        opted_out = home.session.opted_out or arrival.opted_out
+        home.session = replace(home.session, last_seen_at=now, opted_out=opted_out)
         replay = turn.state == "finished"
         if not replay:
             self._forget_answer(turn)

@@ -27,8 +27,12 @@ CLIENT_NAME = "openclaw-rl-chat"
 
 @dataclass(slots=True)
 class Conversation:
-    """What was said so far. `session` names it to the server, `last_turn` is the answer that /good and /bad mean."""
+    """What was said so far. `session` names it to the server, `last_turn` is the answer that /good and /bad mean.
 
+    `private`: nothing of it is to be learned from, not even what was said before that was wished.
+    """
+
+    private: bool = False
     session: str = field(default_factory=lambda: f"chat-{secrets.token_hex(6)}")
     messages: list[dict[str, Json]] = field(default_factory=list)
     last_turn: str = ""
@@ -43,6 +47,11 @@ class Chat:
         self._model = ""
         self._conversation = Conversation()
         self.num_failed = 0
+
+    @property
+    def is_private(self) -> bool:
+        """Whether what is said now is not learned from."""
+        return self._conversation.private
 
     async def connect(self) -> None:
         """Find out that the server is there and takes our key; raises if not."""
@@ -63,14 +72,18 @@ class Chat:
             match read_line(line):
                 case Say(text):
                     return await self._say(text)
+                case Rate() if self.is_private:
+                    self._mistake("this conversation is private, so nothing is learned from it; /private leaves it")
                 case Rate(rating, text) if self._conversation.last_turn:
                     await self._client.rate(self._conversation.last_turn, rating, text)
                     self._view.note(f"Noted for {self._conversation.last_turn}.")
                 case Rate():
                     self._mistake("there is no answer yet to say that about")
                 case Order("new"):
-                    self._conversation = Conversation()
-                    self._view.note("A new conversation.")
+                    self._conversation = Conversation(private=self.is_private)
+                    self._view.note("A new conversation" + (", private like the last." if self.is_private else "."))
+                case Order("private"):
+                    self._toggle_private()
                 case Order("help"):
                     self._view.help()
                 case Mistake(remedy):
@@ -84,7 +97,7 @@ class Chat:
         told = self._conversation
         asked = [*told.messages, {"role": "user", "content": text}]
         answer, started, stopped = Answer(), time.perf_counter(), False
-        stream = self._client.ask(asked, model=self._model, session=told.session, answer=answer)
+        stream = self._client.ask(asked, model=self._model, session=told.session, answer=answer, private=told.private)
         try:
             with self._view.answering() as show:
                 async with aclosing(stream) as deltas:
@@ -95,23 +108,32 @@ class Chat:
         if answer.text or not stopped:
             told.messages = [*asked, {"role": "assistant", "content": answer.text}]
             told.last_turn = answer.turn_id
-        self._view.footer(answer, seconds=time.perf_counter() - started, stopped=stopped)
+        self._view.footer(answer, seconds=time.perf_counter() - started, stopped=stopped, private=told.private)
         return not stopped
+
+    def _toggle_private(self) -> None:
+        """A session that was opted out stays so; whoever wants to be learned from again needs another one."""
+        if self.is_private:
+            self._conversation = Conversation()
+            self._view.note("What was private stays private. A new conversation, and this one is learned from.")
+            return
+        self._conversation.private = True
+        before = ", nor from what was said in it before; the server is told with your next message"
+        self._view.note(
+            f"Private: nothing is learned from this conversation{before if self._conversation.messages else ''}."
+        )
 
     def _mistake(self, text: str) -> None:
         self.num_failed += 1
         self._view.problem(text)
 
 
-def converse(
-    client: Client, view: View, lines: Iterable[str], *, on_stopped: Callable[[], None], runner: asyncio.Runner
-) -> int:
+def converse(chat: Chat, lines: Iterable[str], *, on_stopped: Callable[[], None], runner: asyncio.Runner) -> int:
     """Go through all lines; how many of them failed.
 
     Ctrl-C reaches a running answer as a cancellation, by way of `asyncio.Runner`, and then `on_stopped` is called;
     between answers it is a matter of whoever yields the lines.
     """
-    chat = Chat(client, view)
     runner.run(chat.connect())
     for line in lines:
         if read_line(line) == Order("quit"):
@@ -127,12 +149,13 @@ def run_chat(url: str, key: str | None, *, data_dir: Path) -> int:
     view = View(make_console("stdout"), make_console("stderr"), live=is_live, url=url)
     with asyncio.Runner() as runner:
         client = runner.run(_connect(url, key))
+        chat = Chat(client, view)
         try:
             if is_live:
-                typed = TypedLines(data_dir, view)
-                converse(client, view, typed, on_stopped=typed.stopped, runner=runner)
+                typed = TypedLines(data_dir, view, is_private=lambda: chat.is_private)
+                converse(chat, typed, on_stopped=typed.stopped, runner=runner)
                 return 0
-            failed = converse(client, view, piped_lines(), on_stopped=_interrupt, runner=runner)
+            failed = converse(chat, piped_lines(), on_stopped=_interrupt, runner=runner)
             return 1 if failed else 0
         finally:
             runner.run(client.close())

@@ -81,11 +81,12 @@ class View:
             if shown is not None and not shown.text.endswith("\n"):
                 self._out.out("")
 
-    def footer(self, answer: Answer, *, seconds: float, stopped: bool) -> None:
+    def footer(self, answer: Answer, *, seconds: float, stopped: bool, private: bool = False) -> None:
         """The version that answered, the name of the turn, and what it took."""
         parts = [answer.version, answer.turn_id]
         if answer.num_tokens is not None:
             parts.append(f"{answer.num_tokens} token{'' if answer.num_tokens == 1 else 's'}")
         parts.append(f"{seconds:.1f} s")
         parts.append("stopped" if stopped else _REMARKS.get(answer.finish_reason or "", ""))
+        parts.append("private" if private else "")
         self.note(" · ".join(part for part in parts if part))

@@ -9,6 +9,7 @@ from typing import Literal
 
 COMMANDS = {
     "/new": "start a new conversation",
+    "/private": "learn nothing from this conversation; again: start a new one that is learned from",
     "/good [TEXT]": "the last answer was good (and why)",
     "/bad TEXT": "the last answer was bad; say what it should have been",
     "/help": "show this",
@@ -36,7 +37,7 @@ class Rate:
 class Order:
     """A command that needs no text."""
 
-    name: Literal["new", "help", "quit"]
+    name: Literal["new", "private", "help", "quit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Mistake:
 
 Line = Say | Rate | Order | Mistake
 
-_ORDERS = {"/new": Order("new"), "/help": Order("help"), "/quit": Order("quit")}
+_ORDERS = {f"/{order.name}": order for order in (Order("new"), Order("private"), Order("help"), Order("quit"))}
 
 
 def read_line(line: str) -> Line | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,10 +19,10 @@ class TypedLines:
     """Messages as a person types them. They end at Ctrl-D, or when Ctrl-C comes twice without a line in between.
 
     Enter sends; Alt-Enter and pasted line breaks stay in the message. Keys pressed during an answer are not echoed
-    into it, and are there when the next prompt appears.
+    into it, and are there when the next prompt appears. What is typed while `is_private` is not kept for other days.
     """
 
-    def __init__(self, data_dir: Path, view: View) -> None:
+    def __init__(self, data_dir: Path, view: View, *, is_private: Callable[[], bool] = lambda: False) -> None:
         # Imported here: a pipe needs none of it, and it takes 0.2 s.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
@@ -36,13 +36,18 @@ class TypedLines:
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
+        class _PublicHistory(FileHistory):
+            def store_string(self, string: str) -> None:
+                if not is_private():
+                    super().store_string(string)
+
         history = _private_file(data_dir / HISTORY_FILE)
         self._view = view
         self._interrupted = False
         self._session: PromptSession[str] = PromptSession(
-            [("bold", "› ")],
+            lambda: [("", "private ") if is_private() else ("", ""), ("bold", "› ")],
             prompt_continuation=[("", "  ")],
-            history=FileHistory(history) if history else InMemoryHistory(),
+            history=_PublicHistory(history) if history else InMemoryHistory(),
             key_bindings=keys,
             completer=WordCompleter(list(NAMES), sentence=True),
             complete_style=CompleteStyle.READLINE_LIKE,

@@ -14,12 +14,12 @@ import pytest
 from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.exchange import Background, Exchange, Gateway
-from openclaw_rl.gateway.identify import Identity
+from openclaw_rl.gateway.identify import Identity, NoTrain
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.types import Message, Request, Sampling, Skip, Tool, Turn, TurnKind
+from openclaw_rl.types import Message, Request, Sampling, Session, Skip, Tool, Turn, TurnKind
 
 SCRIPT = (
     Reply(match="^call", reply='<tool_call>\n{"name": "run", "arguments": {"x": 1}}\n</tool_call>'),
@@ -46,9 +46,15 @@ def says(text: str, role: str = "user") -> Message:
     return Message(role=role, content=text)  # type: ignore[arg-type]
 
 
-async def begin(gateway: Gateway, *messages: Message, kind: TurnKind = "main", **request: object) -> Exchange:
+async def begin(
+    gateway: Gateway,
+    *messages: Message,
+    kind: TurnKind = "main",
+    no_train: NoTrain | None = None,
+    **request: object,
+) -> Exchange:
     asked = Request(messages=messages, **{"sampling": Sampling(max_tokens=1000), **request})  # type: ignore[arg-type]
-    identity = Identity(client="test", session_key=None, kind=kind)
+    identity = Identity(client="test", session_key=None, kind=kind, no_train=no_train)
     return await gateway.begin(asked, identity, user="local", digest=repr(asked), dialect="chat")
 
 
@@ -212,10 +218,61 @@ async def test_a_call_whose_arguments_spell_the_closing_tag_is_not_cut(gateway: 
     assert [c.arguments for c in turn.message.tool_calls] == ['{"x": "</tool_call> inside"}']
 
 
+async def skips(gateway: Gateway, session: str) -> list[Skip | None]:
+    outline = await gateway.store.find_session("local", session)
+    assert outline is not None
+    turns = [await gateway.store.get_turn(session, turn.index) for turn in outline.turns]
+    return [turn.skip for turn in turns if turn is not None]
+
+
+async def test_one_message_may_be_left_out_of_training(gateway: Gateway, tmp_path: Path) -> None:
+    first = await answer(gateway, says("hi"))
+    so_far = (says("hi"), first.message, says("my secret reaction"))
+    second = await answer(gateway, *so_far, no_train="message")
+    third = await answer(gateway, *so_far, second.message, says("go on"))
+    await answer(gateway, *so_far, second.message, says("go on"), third.message, says("fine"))
+    assert await skips(gateway, first.session) == [Skip.OPTED_OUT, Skip.OPTED_OUT, None, None]
+    told = StoreReader.open(tmp_path / "data").next_states(first.session)
+    assert [(state.index, state.messages[0].content) for state in told] == [(1, "go on"), (2, "fine")]
+    assert not _session(tmp_path, first.session).opted_out
+
+
+async def test_a_message_left_out_says_nothing_about_a_turn_that_was_answered_before(gateway: Gateway) -> None:
+    """An edited message after one that was heard: what was said then counts."""
+    first = await answer(gateway, says("hi"))
+    await answer(gateway, says("hi"), first.message, says("no"))
+    await answer(gateway, says("hi"), first.message, says("never mind"), no_train="message")
+    assert await skips(gateway, first.session) == [None, None, Skip.OPTED_OUT]
+
+
+async def test_a_refused_message_that_was_to_be_left_out_closes_nothing(gateway: Gateway, model: Path) -> None:
+    first = await answer(gateway, says("hi"))
+    small = replace(gateway, engine=ScriptedEngine(model, ScriptedOptions(context_window=200)))
+    with pytest.raises(RequestError):
+        await begin(small, says("hi"), first.message, says("word " * 300), no_train="message")
+    await answer(gateway, says("hi"), first.message, says("fine"))
+    assert await skips(gateway, first.session) == [None, None]
+
+
+async def test_a_session_that_opts_out_is_marked_before_it_is_answered(gateway: Gateway, tmp_path: Path) -> None:
+    first = await answer(gateway, says("hi"))
+    exchange = await begin(gateway, says("hi"), first.message, says("private"), no_train="session")
+    exchange.give_up()
+    await gateway.store.mark_delivered(first.session, 0)
+    assert _session(tmp_path, first.session).opted_out
+    assert await skips(gateway, first.session) == [Skip.OPTED_OUT]
+
+
+def _session(tmp_path: Path, name: str) -> Session:
+    session = StoreReader.open(tmp_path / "data").session(name)
+    assert session is not None
+    return session
+
+
 async def test_who_opts_out_late_opts_out_of_what_was_said_before(gateway: Gateway) -> None:
     first = await answer(gateway, says("hi"))
     asked = Request(messages=(says("hi"), first.message, says("private")), sampling=Sampling(max_tokens=9))
-    identity = Identity(client="test", session_key=None, kind="main", opted_out=True)
+    identity = Identity(client="test", session_key=None, kind="main", no_train="session")
     exchange = await gateway.begin(asked, identity, user="local", digest="d", dialect="chat")
     async for _ in exchange.pieces():
         pass

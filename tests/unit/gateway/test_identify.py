@@ -118,7 +118,7 @@ def test_the_client_is_named_after_what_it_sends() -> None:
 @pytest.mark.parametrize("value", ["1", "true", "YES", "on"])
 def test_the_end_of_a_session_and_the_wish_not_to_be_trained_on(value: str) -> None:
     assert seen("hi", headers={"X-Session-Done": value}).session_done
-    assert seen("hi", headers={"X-No-Train": value}).opted_out
+    assert seen("hi", headers={"X-No-Train": value}).no_train == "session"
     assert not seen("hi", headers={"X-Session-Done": "0"}).session_done
     assert seen("hi", body={"session_done": True}).session_done
 
@@ -129,7 +129,32 @@ def test_a_client_may_say_that_it_retries() -> None:
     assert seen("hi", headers={"Idempotency-Key": "k"}).is_retry
 
 
+@pytest.mark.parametrize(
+    ("headers", "body", "no_train"),
+    [
+        ({}, {}, None),
+        ({"X-No-Train": "session"}, {}, "session"),
+        ({"X-No-Train": " Message "}, {}, "message"),
+        ({"X-No-Train": "turn"}, {}, "message"),
+        ({"X-No-Train": "false"}, {"no_train": True}, None),
+        ({}, {"no_train": True}, "session"),
+        ({}, {"no_train": "message"}, "message"),
+        ({}, {"no_train": None}, None),
+    ],
+)
+def test_how_far_the_wish_not_to_be_trained_on_reaches(
+    headers: dict[str, str], body: dict[str, Any], no_train: str | None
+) -> None:
+    assert seen("hi", headers=headers, body=body).no_train == no_train
+
+
+@pytest.mark.parametrize("body", [{"no_train": "always"}, {"no_train": ["message"]}, {"no_train": {}}])
+def test_an_unknown_reach_is_refused_and_named(body: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="no_train is true, false, session or message"):
+        seen("hi", body=body)
+
+
 @pytest.mark.parametrize("headers", [{"X-No-Train": "maybe"}, {"X-Session-Done": "later"}])
 def test_a_wish_that_is_not_understood_is_refused(headers: dict[str, str]) -> None:
-    with pytest.raises(RequestError, match="true or false"):
+    with pytest.raises(RequestError, match="true or false|true, false, session or message"):
         seen("hi", headers=headers)

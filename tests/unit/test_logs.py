@@ -1,0 +1,74 @@
+"""What is written to the log: one JSON line a record, and no secret in any part of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from openclaw_rl.logs import start_logging
+
+KEY = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12"
+MAIL = "ann@example.com"
+
+log = logging.getLogger("openclaw_rl.test")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Iterator[Path]:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    start_logging(tmp_path / "log.jsonl", "info")
+    yield tmp_path / "log.jsonl"
+    for handler in root.handlers:
+        handler.close()
+    root.handlers[:] = before
+    root.setLevel(level)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_secrets_are_taken_out_of_every_part(written: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    extra = {
+        "reason": f"{MAIL} was refused",
+        "nested": {"api_key": "plain", "list": [KEY, 7]},
+        "password": "hunter",
+        "error": ValueError(KEY),
+        "max_tokens": "2048",
+        "seconds": 0.25,
+    }
+    try:
+        raise RuntimeError(f"401 for {KEY}")
+    except RuntimeError:
+        log.exception("asked with %s", KEY, extra=extra)
+    (line,) = lines(written)
+    assert line["event"] == "asked with [redacted openai-key]"
+    assert line["reason"] == "[redacted email] was refused"
+    assert line["nested"] == {"api_key": "[redacted secret]", "list": ["[redacted openai-key]", 7]}
+    assert (line["password"], line["error"]) == ("[redacted secret]", "[redacted openai-key]")
+    assert (line["max_tokens"], line["seconds"]) == ("2048", 0.25)
+    assert line["traceback"].endswith("RuntimeError: 401 for [redacted openai-key]")
+    seen = written.read_text() + capfd.readouterr().err
+    assert KEY not in seen
+    assert MAIL not in seen
+    assert "hunter" not in seen
+
+
+def test_what_is_no_secret_stays_as_it_is(written: Path) -> None:
+    log.info("request", extra={"method": "POST", "route": "/v1/chat/completions", "status": 200, "turn": "s-18c5.3"})
+    (line,) = lines(written)
+    assert {name: line[name] for name in ("level", "logger", "event", "method", "route", "status", "turn")} == {
+        "level": "info",
+        "logger": "openclaw_rl.test",
+        "event": "request",
+        "method": "POST",
+        "route": "/v1/chat/completions",
+        "status": 200,
+        "turn": "s-18c5.3",
+    }
