@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,6 +34,12 @@ keys_app = typer.Typer(
     help="Who may call the gateway: list, add and revoke API keys.", no_args_is_help=True, rich_markup_mode="markdown"
 )
 app.add_typer(keys_app, name="keys")
+rollouts_app = typer.Typer(
+    help="Recorded conversations: write them to files, and see what would be trained.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+)
+app.add_typer(rollouts_app, name="rollouts")
 
 Host = Annotated[
     str | None, typer.Option("--host", metavar="HOST", help="Address to listen on.", show_default="127.0.0.1")
@@ -88,14 +95,14 @@ def up(
     dry_run: DryRun = False,
     overrides: Overrides = None,
 ) -> None:
-    """Start everything: gateway and engine, supervised.
+    """Start everything: gateway, engine, and what learns from reactions.
 
-    The first start fetches the model. Ctrl-C lets running answers finish and leaves nothing running. Judge, trainer and
-    release join in a later release.
+    What people say next is judged and becomes training samples, in the background. The first start fetches the model.
+    Ctrl-C lets running answers finish and leaves nothing running. Trainer and release join in a later release.
     """
     flags = {"--host": host, "--port": port, "--model": model, "--method": method, "--backend": backend}
     flags |= {"--engine": "scripted" if dry_run else engine}
-    _serve(load(data_dir, config, overrides, flags))
+    _serve(load(data_dir, config, overrides, flags), learn=True)
 
 
 @app.command()
@@ -111,10 +118,10 @@ def serve(
 ) -> None:
     """Serve without learning: gateway and engine only.
 
-    Today the same as `up`, which also learns in a later release.
+    Every turn and reaction is recorded as with `up`, and nothing is judged; the next `up` takes it up.
     """
     flags = {"--host": host, "--port": port, "--model": model, "--engine": "scripted" if dry_run else engine}
-    _serve(load(data_dir, config, overrides, flags))
+    _serve(load(data_dir, config, overrides, flags), learn=False)
 
 
 @app.command()
@@ -163,15 +170,70 @@ def inspect(
     config: ConfigFiles = None,
     overrides: Overrides = None,
 ) -> None:
-    """Show the turns of a session.
+    """Show the turns of a session, and what was learned from them.
 
-    What was asked, answered and said afterwards, with token counts and versions; with `--json` also every token id and
-    log-prob, exactly as sampled.
+    What was asked, answered and said next; the judge's score, votes and hints; and the sample, its tokens green where
+    they become more likely, red where less, blue where only a hint moves them, or the reason why there is none. With
+    `--json` also every token id and log-prob, exactly as sampled.
     """
-    store = load(data_dir, config, overrides).config.store
+    settings = load(data_dir, config, overrides).config
     from openclaw_rl.terminal.inspection import show_session
 
-    show_session(store.data_dir, store.url, session, index=turn, as_json=as_json)
+    show_session(settings, session, index=turn, as_json=as_json)
+
+
+@app.command()
+def judge(
+    turn: Annotated[
+        str | None, typer.Argument(metavar="TURN", help="A stored turn such as s-5f1c.2: judge it again.")
+    ] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="Judge all judged turns again, and compare.")] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="Judge lines {request, reply, next}; - is standard input."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--judge", metavar="NAME", help="rules, endpoint, self, model, function, or a chain: rules,self."),
+    ] = None,
+    session: Annotated[str | None, typer.Option("--session", metavar="SESSION", help="Replay: only this one.")] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Replay: only this user's.")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="TIME", help="Replay: judged since then: 30min, 2h, 3d or a date.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Replay: the N judged last.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Ask a judge about stored turns or examples of your own. Nothing is stored.
+
+    `judge TURN` shows score, votes with their raw text, and hints. `judge --replay --judge NAME` judges again what is
+    judged and shows how far both agree. `judge --file pairs.jsonl --json` reads lines
+    `{"request": "…", "reply": "…", "next": [{"role": "user", "content": "…"}]}` and writes one verdict for each; its
+    exit status is 1 if a line could not be read.
+    """
+    given = list(overrides or ())
+    if turn is not None and "=" in turn:  # a setting where a turn may stand
+        given, turn = [turn, *given], None
+    if [turn is not None, replay, file is not None].count(True) != 1:
+        raise ConfigError("name one of: a TURN such as s-5f1c.2, --replay, or --file FILE")
+    if not replay and [session, user, since, limit] != [None] * 4:
+        raise ConfigError("--session, --user, --since and --limit choose what --replay judges")
+    if name is not None:
+        given = [f"evaluation.judge={name}", *given]
+    settings = load(data_dir, config, given).config
+    if file is not None:
+        from openclaw_rl.terminal.judging_lines import judge_file
+
+        raise typer.Exit(judge_file(settings, file, as_json=as_json))
+    from openclaw_rl.terminal import judging
+
+    if turn is not None:
+        judging.judge_turn(settings, turn, as_json=as_json)
+    else:
+        judging.replay(settings, session=session, user=user, since=since, limit=limit, as_json=as_json)
 
 
 @app.command()
@@ -207,6 +269,57 @@ def show_config(
     from openclaw_rl.terminal.settings import show_settings
 
     show_settings(loaded, [key for key in given if "=" not in key], as_json=as_json)
+
+
+@rollouts_app.command("test")
+def rehearse_rollouts(
+    num_samples: Annotated[int, typer.Option("--num-samples", min=1, metavar="N", help="How many to show.")] = 10,
+    output_dir: Annotated[
+        Path | None, typer.Option("--output-dir", metavar="DIR", help="Also write them there, as JSON and as text.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Show what would be trained next, and why other turns would not.
+
+    Samples that wait, the oldest first; which of them the next batch holds; and the reasons of all turns that are not
+    learned from. Trains nothing.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal.rehearsal import run_rehearsal
+
+    run_rehearsal(settings, num_samples=num_samples, folder=output_dir, as_json=as_json)
+
+
+@rollouts_app.command("collect")
+def collect_rollouts(
+    output_dir: Annotated[Path, typer.Option("--output-dir", metavar="DIR", help="Where the files go.")],
+    api_endpoint: Annotated[
+        str | None,
+        typer.Option("--api-endpoint", metavar="URL", help="The server, http://HOST:PORT; else the one running here."),
+    ] = None,
+    session_aware: Annotated[
+        bool, typer.Option("--session-aware", help="A file for each session, instead of one rollouts.jsonl.")
+    ] = False,
+    key: Key = None,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write your conversations to JSON lines while they happen, also those of a server elsewhere.
+
+    A line for each turn, once it is known what followed it or that nothing will. Ctrl-C ends it and writes the turns
+    that nothing has followed yet; started again it goes on from there, and writes nothing twice. What was kept private
+    is not written.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal.address import find_server
+    from openclaw_rl.terminal.collecting import run_collect
+
+    url, secret = find_server(settings, url=api_endpoint, key=key, flag="--api-endpoint")
+    run_collect(url, secret, output_dir, session_aware=session_aware)
 
 
 @keys_app.command("list")
@@ -250,7 +363,7 @@ def revoke_key(
     keys.revoke_key(store, key_id)
 
 
-def _serve(loaded: LoadedConfig) -> None:
+def _serve(loaded: LoadedConfig, *, learn: bool) -> None:
     import uvloop
 
     from openclaw_rl import pipeline
@@ -266,7 +379,8 @@ def _serve(loaded: LoadedConfig) -> None:
         print_started(console, url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found)
 
     print_starting(console, model=settings.model.name, engine=settings.engine.type)
-    uvloop.run(pipeline.run(settings, on_started=started, on_stopping=lambda: print_stopping(console)))
+    run = pipeline.run(settings, learn=learn, on_started=started, on_stopping=lambda: print_stopping(console))
+    uvloop.run(run)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

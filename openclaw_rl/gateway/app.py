@@ -25,6 +25,7 @@ from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.rollouts import read_rollouts
 from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.types import LOCAL_USER, EngineState, Json, turn_id
 
@@ -73,6 +74,7 @@ class App:
         self._readiness = readiness
         self._engine_state = engine_state
         self._started_at = int(time.time())
+        self._closing = asyncio.Event()
         self._doorkeeper = Doorkeeper(
             host=config.host, allowed_hosts=config.allowed_hosts, allowed_origins=config.allowed_origins
         )
@@ -89,12 +91,17 @@ class App:
         app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/feedback", self._feedback)
+        app.router.add_get("/v1/rollouts", self._rollouts)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/models/{name:.+}", self._one_model)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
+        app.on_shutdown.append(self._close)
         return app
+
+    async def _close(self, _: web.Application) -> None:
+        self._closing.set()
 
     @web.middleware
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -173,6 +180,10 @@ class App:
         await self._gateway.store.put_feedback(given)
         self._metrics.feedback.inc()
         return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
+
+    async def _rollouts(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        return _json(200, await read_rollouts(self._gateway.store, user, request.query, self._closing))
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         if presented_key(request.headers) is not None:  # OpenClaw checks reachability here without its key

@@ -45,19 +45,19 @@ def read_address(data_dir: Path) -> Address | None:
         raise ServerGone(f"{path} cannot be read ({error}); stop the server and {START_IT}") from error
 
 
-def find_server(config: Config, *, url: str | None, key: str | None) -> tuple[str, str | None]:
-    """The base URL and the key to use: what is given, else the server that runs on the data directory.
+def find_server(config: Config, *, url: str | None, key: str | None, flag: str = "--url") -> tuple[str, str | None]:
+    """The base URL and the key to use: what is given by `flag`, else the server that runs on the data directory.
 
     The key in the data directory is shown to this machine only. Elsewhere it is `key`, or `gateway.api_key`.
     """
     data_dir = config.store.data_dir
     if url is not None:
         url = _base(url)
-        is_ours = is_loopback(_host(url))
+        is_ours = is_loopback(_host(url, flag))
     elif (running := read_address(data_dir)) is not None:
         url, is_ours = running.url, True
     else:
-        raise ServerGone(f"no server is running on {data_dir}; {START_IT}, or name another one with --url")
+        raise ServerGone(f"no server is running on {data_dir}; {START_IT}, or name another one with {flag}")
     if key is None and is_ours:
         key = _read_key(data_dir)
     if key is None and config.gateway.api_key is not None:
@@ -70,14 +70,14 @@ def _base(url: str) -> str:
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
 
-def _host(url: str) -> str:
+def _host(url: str, flag: str) -> str:
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
-        raise ConfigError(f"--url {url} is no address ({error}); write http://HOST:PORT") from error
+        raise ConfigError(f"{flag} {url} is no address ({error}); write http://HOST:PORT") from error
     if parts.scheme not in ("http", "https") or parts.hostname is None:
-        raise ConfigError(f"--url {url} is no address; write http://HOST:PORT")
+        raise ConfigError(f"{flag} {url} is no address; write http://HOST:PORT")
     return parts.hostname
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 from openclaw_rl.config import AVAILABLE_ENGINES, EngineConfig
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.store.sqlite import OLDEST_SQLITE
+from openclaw_rl.terminal.backlog import Backlog
 from openclaw_rl.terminal.screen import size
 
 State = Literal["ok", "remark", "broken"]
@@ -205,3 +206,15 @@ def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> 
         text = f"runs at {url}, but is not ready: {waiting_for}"
         return Finding(name="server", state="remark", text=text, remedy="wait, or look into run/log.jsonl")
     return Finding(name="server", state="ok", text=f"ready at {url}")
+
+
+def check_learning(backlog: Backlog | None) -> Finding:
+    """`backlog` None: there is no store yet."""
+    if backlog is None:
+        return Finding(name="learning", state="ok", text="nothing to learn from yet")
+    if backlog.paused is not None:
+        remedy = (
+            "look at the judge: `openclaw-rl judge --replay` compares it with what it said before; it is tried again"
+        )
+        return Finding(name="learning", state="remark", text=f"paused: {backlog.paused}", remedy=remedy)
+    return Finding(name="learning", state="ok", text=backlog.waiting or "every reaction is judged")

@@ -6,12 +6,14 @@ Turns HTTP into values and its failures into two errors: `ServerGone` (nobody an
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
@@ -19,6 +21,9 @@ import orjson
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.terminal.address import START_IT, ServerGone
 from openclaw_rl.types import Json, ReasoningDelta, TextDelta
+
+_PATIENCE_S = 30.0
+"""How long an answer may take beyond the time that it was asked to wait."""
 
 
 class ServerRefused(OpenClawError):
@@ -39,6 +44,14 @@ class Answer:
     text: str = ""
     num_tokens: int | None = None
     finish_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutPage:
+    """Some turns as `/v1/rollouts` tells them, and the cursor behind them."""
+
+    lines: tuple[dict[str, Json], ...]
+    cursor: str
 
 
 class Client:
@@ -87,12 +100,34 @@ class Client:
         async with self._open("POST", "/v1/feedback", {"turn_id": turn_id, "rating": rating, "text": text}):
             return
 
+    async def rollouts(
+        self, after: str, *, limit: int, wait_s: float = 0.0, state: Literal["settled", "open"] = "settled"
+    ) -> RolloutPage:
+        """The caller's own turns after a cursor; waits up to `wait_s` for one."""
+        query = urlencode({"after": after, "limit": limit, "wait_s": wait_s, "state": state})
+        try:
+            async with asyncio.timeout(wait_s + _PATIENCE_S), self._open("GET", f"/v1/rollouts?{query}") as response:
+                page = orjson.loads(await response.read())
+                return RolloutPage(lines=tuple(dict(line) for line in page["data"]), cursor=str(page["cursor"]))
+        except TimeoutError:
+            raise ServerGone(f"{self._url} does not answer any more") from None
+
     async def ask(
-        self, messages: Sequence[Mapping[str, Json]], *, model: str, session: str, answer: Answer
+        self,
+        messages: Sequence[Mapping[str, Json]],
+        *,
+        model: str,
+        session: str,
+        answer: Answer,
+        private: bool = False,
     ) -> AsyncGenerator[TextDelta | ReasoningDelta, None]:
-        """Stream an answer, and keep it in `answer` as it grows. Closing the iterator cancels it on the server."""
+        """Stream an answer, and keep it in `answer` as it grows. Closing the iterator cancels it on the server.
+
+        `private`: nothing of the session is to be learned from.
+        """
         body = {"model": model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
-        async with self._open("POST", "/v1/chat/completions", body, {"X-Session-Id": session}) as response:
+        headers = {"X-Session-Id": session, **({"X-No-Train": "session"} if private else {})}
+        async with self._open("POST", "/v1/chat/completions", body, headers) as response:
             answer.version = response.headers.get("X-OpenClaw-RL-Version", "")
             answer.turn_id = response.headers.get("X-OpenClaw-RL-Turn", "")
             async for event in _events(response.content):

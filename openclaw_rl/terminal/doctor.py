@@ -17,10 +17,12 @@ from rich.text import Text
 
 from openclaw_rl.config import Config
 from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import OpenClawError, StoreError
 from openclaw_rl.model.files import EMBEDDED_NAME
+from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal import checks, probes
 from openclaw_rl.terminal.address import ADDRESS_FILE, read_address
+from openclaw_rl.terminal.backlog import Backlog, read_backlog
 from openclaw_rl.terminal.checks import Finding
 from openclaw_rl.terminal.client import Client
 from openclaw_rl.terminal.screen import make_console, print_json, printable
@@ -67,6 +69,8 @@ def examine(config: Config) -> Iterator[Finding]:
     free = probes.free_bytes(data_dir)
     yield checks.check_disk("disk", data_dir, free=free, needed=_DATA_BYTES, setting="--data-dir")
 
+    yield checks.check_learning(_backlog(config))
+
     model = probes.model_facts(config.model)
     yield checks.check_model(model)
     if model.files is None and model.name == EMBEDDED_NAME:
@@ -109,6 +113,13 @@ def report_json(findings: Sequence[Finding]) -> dict[str, Json]:
 
 def _is_broken(findings: Sequence[Finding]) -> bool:
     return any(finding.state == "broken" for finding in findings)
+
+
+def _backlog(config: Config) -> Backlog | None:
+    try:
+        return read_backlog(StoreReader.open(config.store.data_dir, config.store.url))
+    except StoreError:
+        return None
 
 
 async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:

@@ -1,4 +1,4 @@
-"""`openclaw-rl inspect`: the turns of one session, as text for people or as one JSON object. Only looks."""
+"""`openclaw-rl inspect`: the turns of one session and what was learned from them, as text or as JSON. Only looks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
+from rich.text import Text
+
+from openclaw_rl.config import Config
 from openclaw_rl.errors import OpenClawError
+from openclaw_rl.gateway.rollouts import turn_json
 from openclaw_rl.store import StoreReader
+from openclaw_rl.terminal.backlog import backlog_text, read_backlog
+from openclaw_rl.terminal.lesson_text import (
+    add_credit,
+    add_sample,
+    add_verdict,
+    credit_json,
+    judgement_json,
+    sample_json,
+)
 from openclaw_rl.terminal.listing import session_json
 from openclaw_rl.terminal.screen import make_console, print_json
-from openclaw_rl.terminal.turn_text import session_text, turn_text
-from openclaw_rl.types import Feedback, Json, NextState, Session, Turn, split_turn_id, turn_id
+from openclaw_rl.terminal.tokens import TokenTexts
+from openclaw_rl.terminal.turn_text import add_row, room, session_text, turn_text
+from openclaw_rl.types import Credit, Json, Judgement, Session, TurnRecord, split_turn_id, turn_id
 
 
 class NotFound(OpenClawError):
@@ -22,29 +35,32 @@ class NotFound(OpenClawError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRecord:
-    """A turn and everything that was said after it."""
+class Lesson:
+    """A turn, what followed it, and what became of that."""
 
-    turn: Turn
-    next_state: NextState | None
-    feedback: tuple[Feedback, ...]
+    record: TurnRecord
+    judgement: Judgement | None
+    credit: Credit | None
 
 
-def show_session(data_dir: Path, url: str | None, name: str, *, index: int | None, as_json: bool) -> None:
+def show_session(config: Config, name: str, *, index: int | None, as_json: bool) -> None:
     """Print a session's turns, or one of them. `name` is a session, the start of one, or a turn (`SESSION.INDEX`)."""
-    reader = StoreReader.open(data_dir, url)
+    reader = StoreReader.open(config.store.data_dir, config.store.url)
     session, named_index = find_session(name, [summary.session for summary in reader.sessions()])
     index = named_index if index is None else index
-    records = read_turns(reader, session.id, index)
+    lessons = read_lessons(reader, session.id, index)
+    backlog = read_backlog(reader)
     if as_json:
-        print_json({**session_json(session), "turns": [turn_json(record) for record in records]})
+        turns = [lesson_json(each) for each in lessons]
+        print_json({**session_json(session), "learning": backlog.to_json(), "turns": turns})
         return
     console, now = make_console(), time.time()
     console.print(session_text(session, now=now), soft_wrap=True)
-    width = console.width if index is None else None
-    for record in records:
-        text = turn_text(record.turn, record.next_state, record.feedback, now=now, width=width)
-        console.print(text, soft_wrap=True)
+    console.print(backlog_text(backlog), soft_wrap=True, end="")
+    limit = room(console.width if index is None else None)
+    tokens = TokenTexts.find(config.model) if any(each.credit and each.credit.samples for each in lessons) else None
+    for each in lessons:
+        console.print(lesson_text(each, tokens or TokenTexts(), now=now, limit=limit), soft_wrap=True)
 
 
 def find_session(name: str, sessions: Sequence[Session]) -> tuple[Session, int | None]:
@@ -67,54 +83,46 @@ def find_session(name: str, sessions: Sequence[Session]) -> tuple[Session, int |
     raise NotFound(f"{what} {name!r}{hint}; `openclaw-rl sessions` lists all")
 
 
-def read_turns(reader: StoreReader, session: str, index: int | None) -> list[TurnRecord]:
-    """All turns of a session with what followed them, or the one at `index`."""
-    if index is None:
-        turns = reader.turns(session)
-    elif (turn := reader.turn(session, index)) is not None:
-        turns = [turn]
-    else:
+def read_lessons(reader: StoreReader, session: str, index: int | None) -> list[Lesson]:
+    """All turns of a session with what became of them, or the one at `index`."""
+    records = [record for record in reader.records(session) if index in (None, record.turn.index)]
+    if index is not None and not records:
         raise NotFound(f"there is no turn {turn_id(session, index)}; `openclaw-rl inspect {session}` shows all")
-    states = {state.index: state for state in reader.next_states(session)}
-    feedback = reader.feedback(session)
+    judgements = {judgement.index: judgement for judgement in reader.judgements(session)}
+    came_to = {credit.index: credit for credit in reader.credits(session)}
     return [
-        TurnRecord(
-            turn=turn,
-            next_state=states.get(turn.index),
-            feedback=tuple(given for given in feedback if given.index == turn.index),
+        Lesson(
+            record=record,
+            judgement=judgements.get(record.turn.index),
+            credit=came_to.get(record.turn.index),
         )
-        for turn in turns
+        for record in records
     ]
 
 
-def turn_json(record: TurnRecord) -> dict[str, Json]:
-    """A turn as `inspect --json` writes it: `prompt_ids` followed by `token_ids` is exactly what the model saw."""
-    turn, completion = record.turn, record.turn.completion
+def lesson_text(lesson: Lesson, tokens: TokenTexts, *, now: float, limit: int | None) -> Text:
+    """A turn, its next state, the votes and hints, and the sample or the reason why there is none."""
+    record, judgement, credit = lesson.record, lesson.judgement, lesson.credit
+    text = turn_text(record, now=now, limit=limit)
+    if judgement is not None:
+        add_verdict(text, "judged", judgement.judge, judgement.prompt_version, judgement.verdict, limit=limit)
+    elif record.turn.skip is None and (record.next_state is not None or record.feedback):
+        add_row(text, "judged", "not yet", limit=limit, style="yellow")
+    if credit is not None:
+        add_credit(text, credit, limit=limit)
+        for sample in credit.samples:
+            add_sample(text, sample, tokens.texts(sample.response_ids, record.turn.model), limit=limit)
+    elif judgement is not None:
+        add_row(text, "sample", "not yet", limit=limit, style="yellow")
+    return text
+
+
+def lesson_json(lesson: Lesson) -> dict[str, Json]:
+    """A turn as `inspect --json` writes it; what is not there yet is null."""
+    credit = lesson.credit
     return {
-        "id": turn.id,
-        "index": turn.index,
-        "parent": None if turn.parent is None else turn_id(turn.session, turn.parent),
-        "kind": turn.kind,
-        "dialect": turn.dialect,
-        "model": turn.model,
-        "created_at": turn.created_at,
-        "finished_at": turn.finished_at,
-        "request": [message.to_json() for message in turn.messages],
-        "tools": [tool.to_json() for tool in turn.tools],
-        "sampling": turn.sampling.to_json(),
-        "stop": list(turn.stop),
-        "text": turn.message.content,
-        "message": turn.message.to_json(),
-        "prompt_ids": list(turn.prompt_ids),
-        "num_prefill": turn.num_prefill,
-        "token_ids": list(completion.token_ids),
-        "logprobs": list(completion.logprobs),
-        "version_spans": [{"version": s.version, "start": s.start, "end": s.end} for s in completion.version_spans],
-        "finish_reason": completion.finish_reason,
-        "delivered": turn.delivered,
-        "skip": None if turn.skip is None else turn.skip.value,
-        "next_state": None if record.next_state is None else [m.to_json() for m in record.next_state.messages],
-        "feedback": [
-            {"user": f.user, "given_at": f.given_at, "score": f.score, "text": f.text} for f in record.feedback
-        ],
+        **turn_json(lesson.record),
+        "judgement": None if lesson.judgement is None else judgement_json(lesson.judgement),
+        "credit": None if credit is None else credit_json(credit),
+        "samples": [] if credit is None else [sample_json(sample) for sample in credit.samples],
     }

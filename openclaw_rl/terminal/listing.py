@@ -10,17 +10,23 @@ from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.store import SessionSummary, StoreReader
+from openclaw_rl.terminal.backlog import backlog_text, read_backlog
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
 from openclaw_rl.types import Json, Session
 
 
 def show_sessions(data_dir: Path, url: str | None, *, user: str | None, limit: int | None, as_json: bool) -> None:
     """Print the sessions, the one seen last first."""
-    found = StoreReader.open(data_dir, url).sessions(user)[:limit]
+    reader = StoreReader.open(data_dir, url)
+    found = reader.sessions(user)[:limit]
     if as_json:
         print_json([summary_json(summary) for summary in found])
     elif found:
-        make_console().print(sessions_table(found, now=time.time()))
+        console = make_console()
+        console.print(sessions_table(found, now=time.time()))
+        if note := backlog_text(read_backlog(reader)):
+            console.print()
+            console.print(note, end="", soft_wrap=True)
     else:
         make_console().print("No sessions yet. Talk to the model: `openclaw-rl chat`.", markup=False)
 

@@ -122,7 +122,7 @@ def model_facts(model: ModelConfig) -> ModelFacts:
         if model.checkpoint_path is None and model.name == EMBEDDED_NAME:
             return _embedded_facts(model)
         folder = model.checkpoint_path or Path(model.name).expanduser()
-        kept = folder if model.checkpoint_path is not None or folder.is_dir() else _kept_of_hub(model.name)
+        kept = folder if model.checkpoint_path is not None or folder.is_dir() else kept_of_hub(model.name)
         return ModelFacts(name=model.name, files=None if kept is None else _inspect(model, kept))
     except ModelError as error:
         return ModelFacts(name=model.name, problem=str(error))
@@ -138,7 +138,7 @@ def _embedded_facts(model: ModelConfig) -> ModelFacts:
     return ModelFacts(name=model.name, files=_inspect(model, folder))
 
 
-def _kept_of_hub(name: str) -> Path | None:
+def kept_of_hub(name: str) -> Path | None:
     """The folder in the hub client's cache; None if it has to be fetched."""
     from huggingface_hub import try_to_load_from_cache
 

@@ -5,16 +5,16 @@
   assistant  Gravity pulls things together.
   next       user: thanks!
   feedback   +1 local: just right
+
+What was learned from a turn is in `lesson_text.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.text import Text
 
 from openclaw_rl.terminal.screen import ago, one_line, printable
-from openclaw_rl.types import Feedback, Message, NextState, Session, Turn
+from openclaw_rl.types import Message, Session, Turn, TurnRecord
 
 _LABEL = 11
 _INDENT = _LABEL + 2
@@ -30,24 +30,50 @@ def session_text(session: Session, *, now: float) -> Text:
     return Text.assemble((session.id, "bold"), "  ", (one_line(" · ".join(facts), 400), "dim"))
 
 
-def turn_text(
-    turn: Turn, next_state: NextState | None, feedback: Sequence[Feedback], *, now: float, width: int | None
-) -> Text:
-    """A turn and what followed it: a line of `width` each, or None for every message of the request, uncut."""
-    limit = None if width is None else max(_LEAST, width - _INDENT)
+def room(width: int | None) -> int | None:
+    """How many characters of a row's words fit on a screen; None for no limit."""
+    return None if width is None else max(_LEAST, width - _INDENT)
+
+
+def turn_text(record: TurnRecord, *, now: float, limit: int | None) -> Text:
+    """A turn and what followed it: a line of `limit` each, or None for every message of the request, uncut."""
+    turn = record.turn
     text = Text("\n")
     text.append_text(_head(turn, now=now))
     asked = turn.messages if limit is None else turn.messages[-1:]
     for message in asked:
-        _add(text, message.role, _words(message), limit=limit)
-    _add(text, "assistant", _words(turn.message), limit=limit, style="green")
-    for message in () if next_state is None else next_state.messages:
-        _add(text, "next", f"{message.role}: {_words(message)}", limit=limit, style="dim")
-    for given in feedback:
+        add_row(text, message.role, spoken(message), limit=limit)
+    add_row(text, "assistant", spoken(turn.message), limit=limit, style="green")
+    add_reaction(text, record, limit=limit)
+    return text
+
+
+def add_reaction(text: Text, record: TurnRecord, *, limit: int | None) -> None:
+    """What followed a turn, and what was said about it outright."""
+    for message in () if record.next_state is None else record.next_state.messages:
+        add_row(text, "next", f"{message.role}: {spoken(message)}", limit=limit, style="dim")
+    for given in record.feedback:
         score = "" if given.score is None else f"{given.score:+d} "
         said = f": {given.text}" if given.text else ""
-        _add(text, "feedback", f"{score}{given.user}{said}", limit=limit, style="cyan")
-    return text
+        add_row(text, "feedback", f"{score}{given.user}{said}", limit=limit, style="cyan")
+
+
+def add_row(text: Text, label: str, words: str | Text, *, limit: int | None, style: str = "") -> None:
+    """A label and what it labels; words of our own may come with their colours."""
+    text.append(f"\n  {label:<{_LABEL}}", "dim")
+    if isinstance(words, Text):
+        text.append_text(words)
+    elif limit is None:
+        text.append(printable(words).replace("\n", "\n" + " " * _INDENT), style)
+    else:
+        text.append(one_line(words, limit), style)
+
+
+def spoken(message: Message) -> str:
+    """The words and the tool calls of a message."""
+    parts = [message.content] if message.content else []
+    parts += [f"→ {call.name}({call.arguments})" for call in message.tool_calls]
+    return "\n".join(parts)
 
 
 def _head(turn: Turn, *, now: float) -> Text:
@@ -65,15 +91,3 @@ def _head(turn: Turn, *, now: float) -> Text:
     if turn.skip is not None:
         head.append(f"  not trained: {turn.skip.value}", "yellow")
     return head
-
-
-def _words(message: Message) -> str:
-    parts = [message.content] if message.content else []
-    parts += [f"→ {call.name}({call.arguments})" for call in message.tool_calls]
-    return "\n".join(parts)
-
-
-def _add(text: Text, label: str, words: str, *, limit: int | None, style: str = "") -> None:
-    shown = printable(words).replace("\n", "\n" + " " * _INDENT) if limit is None else one_line(words, limit)
-    text.append(f"\n  {label:<{_LABEL}}", "dim")
-    text.append(shown, style)

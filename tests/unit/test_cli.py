@@ -55,7 +55,7 @@ def test_up_has_every_documented_shorthand() -> None:
 
 
 def test_every_list_has_json() -> None:
-    for name in ("sessions", "inspect", "doctor", "config", "keys list", "keys add"):
+    for name in ("sessions", "inspect", "judge", "rollouts test", "doctor", "config", "keys list", "keys add"):
         assert "--json" in flags(leaf_commands()[name])
 
 

@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-PROSE = [README, ARCHITECTURE]
+PROSE = [README, ARCHITECTURE, ROOT / "docs" / "judging.md", ROOT / "docs" / "privacy.md"]
 """Pages that speak of what is there now; docs/from-the-seeds.md also names what is to come and has its own test."""
 
 COMMANDS = {
     *(group := typer.main.get_group(cli.app)).commands,
-    *(f"keys {name}" for name in getattr(group.commands["keys"], "commands", {})),
+    *(f"{name} {sub}" for name, each in group.commands.items() for sub in getattr(each, "commands", {})),
 }
 WORDS = (
     *("turn", "session", "exchange", "placement", "fingerprint", "next state", "feedback", "skip"),
@@ -127,6 +127,8 @@ def test_commands_and_targets_that_are_named_exist(page: Path) -> None:
     for text in [*spans(page), *(line for block in blocks(page) for line in block.splitlines())]:
         for command, sub in re.findall(r"^(?:\$ )?openclaw-rl ([a-z]+)(?: ([a-z]+))?", text):
             assert {command, f"{command} {sub}"} & COMMANDS, f"{page.name}: there is no command {text!r}"
+            if sub and any(name.startswith(f"{command} ") for name in COMMANDS):
+                assert f"{command} {sub}" in COMMANDS, f"{page.name}: there is no command {text!r}"
         for target in re.findall(r"^make ([a-z]+)", text):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: there is no target {text!r}"
 

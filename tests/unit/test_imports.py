@@ -19,10 +19,11 @@ UNIT_TESTS = ROOT / "tests" / "unit"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"types"}),
     frozenset({"protocols", "errors", "faults", "redaction"}),
-    frozenset({"logs"}),
+    frozenset({"logs", "plugins"}),
     frozenset({"config"}),
     frozenset({"render", "model"}),
-    frozenset({"gateway", "engine", "store", "judge", "credit"}),  # the stages: they meet as protocols, in pipeline.py
+    # the stages: they meet as protocols, in pipeline.py
+    frozenset({"gateway", "engine", "store", "judge", "credit", "train"}),
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),
@@ -30,10 +31,16 @@ LAYERS: tuple[frozenset[str], ...] = (
 )
 """A part may import the parts of the layers above it in this list, and never one beside it or below."""
 
-_EMBEDDED = "cache courier engine fallback graph_runner graphs loading quantised runner sampling scheduler tile_kernel"
+_EMBEDDED = (
+    "adapter_layout cache courier decode_step engine fallback graph_runner graphs loading quantised runner sampling "
+    "scheduler tile_kernel"
+)
+_OBJECTIVE = "aggregate custom distillation hints hybrid penalties policy rows sample subset"
 TORCH_MODULES = (
     *(f"openclaw_rl.engine.embedded.{name}" for name in _EMBEDDED.split()),
-    *(f"openclaw_rl.model.{name}" for name in ("adapter", "network", "product", "weights")),
+    *(f"openclaw_rl.model.{name}" for name in ("adapter", "network", "product", "saving", "weights")),
+    *(f"openclaw_rl.train.{name}" for name in ("checkpoint", "sequences", "step", "student", "teacher", "trainer")),
+    *(f"openclaw_rl.train.objective.{name}" for name in _OBJECTIVE.split()),
 )
 """The only modules that may import torch; they run in a worker process."""
 

@@ -99,7 +99,7 @@ def test_the_launcher_defaults_load_together() -> None:
     config = load_config(env=launcher).config
     machines = {"num_gpus": 8, "actor_gpus": 4, "teacher_gpus": 1}
     assert config.training == Config().training.model_copy(update=machines)
-    assert config.evaluation == Config().evaluation.model_copy(update={"judge_gpus": 1})
+    assert config.evaluation == Config().evaluation.model_copy(update={"judge_gpus": 1, "num_judges": 3})
 
 
 def test_an_empty_variable_is_unset() -> None:
@@ -122,6 +122,7 @@ def test_used_now_and_later_are_told_apart() -> None:
     now = {alias.variable for alias in ALIASES if not alias.later}
     assert now == {
         "HF_CKPT", "CKPT_PATH", "TOKENIZER_PATH", "HF_TOKEN", "OPENCLAW_API_KEY", "OPENCLAW_DEBUG", "ROLLOUT_LOG_LEVEL",
+        "PRM_M", "PRM_MODEL_PATH", "OPENCLAW_TOPK_MAX_CAND", "OPENCLAW_TOPK_W_RL", "OPENCLAW_TOPK_W_OPD",
     }  # fmt: skip
 
 

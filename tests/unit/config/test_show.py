@@ -123,7 +123,12 @@ def test_later_settings_say_so() -> None:
     assert all(rows[key] for key in ("training.lora_rank", "engine.colocate", "rollout.max_turns"))
     assert not any(rows[key] for key in ("gateway.port", "engine.type", "rollout.session_timeout_s"))
     assert not any(rows[f"engine.{key}"] for key in ("kv_after_update", "kv_bytes", "max_active", "weights"))
-    assert all(is_later(key) for key in LEAVES if key.startswith(("evaluation.", "training.", "release.")))
+    assert not any(
+        rows[key] for key in ("evaluation.judge", "evaluation.num_judges", "training.method", "store.redact")
+    )
+    later = {key for key in LEAVES if key.startswith("evaluation.") and is_later(key)}
+    assert later == {"evaluation.judge_gpus", "evaluation.eval_frequency"}
+    assert all(is_later(key) for key in LEAVES if key.startswith("release."))
     vllm = load_config(env={}, overrides=["engine.type=vllm"])
     assert next(row for row in explain(vllm) if row.key == "engine.type").later
 

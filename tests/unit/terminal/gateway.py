@@ -46,6 +46,7 @@ class FakeGateway:
     waiting_for: str | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
     sessions: list[str] = field(default_factory=list)
+    wishes: list[str | None] = field(default_factory=list)
     feedback: list[Json] = field(default_factory=list)
     is_hanging: asyncio.Event = field(default_factory=asyncio.Event)
     url: str = ""
@@ -78,6 +79,7 @@ class FakeGateway:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(await request.json())
         self.sessions.append(request.headers["X-Session-Id"])
+        self.wishes.append(request.headers.get("X-No-Train"))
         answer = self.answers.pop(0)
         if isinstance(answer, tuple):
             return _error(*answer)

@@ -69,6 +69,37 @@ async def test_new_starts_over_under_another_name(chat: Chat, gateway: FakeGatew
     assert gateway.sessions[0] != gateway.sessions[1]
 
 
+async def test_what_is_private_is_asked_not_to_be_learned_from(
+    chat: Chat, gateway: FakeGateway, screen: Screen
+) -> None:
+    gateway.answers = [[*text("a"), *end(1)] for _ in range(4)]
+    for line in ("one", "/private", "two", "/new", "three", "/private", "four"):
+        await chat.obey(line)
+    assert gateway.wishes == [None, "session", "session", None]
+    first, second, third, fourth = gateway.sessions
+    assert first == second
+    assert len({second, third, fourth}) == 3
+    assert [len(request["messages"]) for request in gateway.requests] == [1, 3, 1, 1]
+    shown = screen.err.getvalue()
+    assert "nothing is learned from this conversation, nor from what was said in it before" in shown
+    assert "A new conversation, private like the last." in shown
+    assert "What was private stays private. A new conversation, and this one is learned from." in shown
+    assert [line.endswith(" · private") for line in shown.splitlines() if line.startswith("v3")] == [0, 1, 1, 0]
+
+
+async def test_nothing_is_said_about_a_private_answer(chat: Chat, gateway: FakeGateway, screen: Screen) -> None:
+    gateway.answers = [[*text("a"), *end(1)]]
+    for line in ("/private", "one", "/bad too long"):
+        await chat.obey(line)
+    assert (gateway.feedback, chat.num_failed) == ([], 1)
+    assert "/private leaves it" in screen.err.getvalue()
+
+
+async def test_help_lists_every_command(chat: Chat, screen: Screen) -> None:
+    await chat.obey("/help")
+    assert "/private" in screen.err.getvalue()
+
+
 async def test_feedback_is_about_the_last_answer(chat: Chat, gateway: FakeGateway) -> None:
     gateway.answers = [[*text("a"), *end(1)], [*text("b"), *end(1)]]
     for line in ("one", "/good", "two", "/bad too short"):

@@ -15,6 +15,7 @@ from openclaw_rl.terminal.lines import Line, Mistake, Order, Rate, Say, read_lin
         ("hello\n", Say("hello")),
         ("  two\nlines ", Say("two\nlines")),
         ("/new", Order("new")),
+        ("/private", Order("private")),
         ("/help", Order("help")),
         (" /quit ", Order("quit")),
         ("/good", Rate("good", "")),
@@ -35,7 +36,7 @@ def test_lines(line: str, meant: Line | None) -> None:
         ("/bad", "/bad TEXT"),
         ("/bad  ", "/bad TEXT"),
         ("/god", "/good"),
-        ("/frobnicate", "/help"),
+        ("/xyzzy", "/help"),
         ("/new topic", "/new"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.config import Config, load_config
 from openclaw_rl.errors import OpenClawError, StoreError
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.terminal.inspection import find_session, show_session
@@ -40,8 +41,12 @@ async def data_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def settings(data_dir: Path) -> Config:
+    return load_config(env={}, overrides=[f"store.data_dir={data_dir}"]).config
+
+
 def inspect_json(data_dir: Path, name: str, capsys: CAPS, index: int | None = None) -> Any:
-    show_session(data_dir, None, name, index=index, as_json=True)
+    show_session(settings(data_dir), name, index=index, as_json=True)
     return json.loads(capsys.readouterr().out)
 
 
@@ -74,7 +79,8 @@ async def test_sessions_of_one_user_and_the_last_ones(data_dir: Path, capsys: CA
 
 async def test_sessions_as_a_table(data_dir: Path, capsys: CAPS) -> None:
     show_sessions(data_dir, None, user=None, limit=None, as_json=False)
-    head, first, second = capsys.readouterr().out.splitlines()
+    head, first, second, blank, note = capsys.readouterr().out.splitlines()
+    assert (blank, note) == ("", "Turns that wait: 1 for the judge")
     assert head.split() == ["session", "user", "client", "main", "side", "tokens", "versions", "last", "seen"]
     assert first.split()[:7] == ["s-1", "ann", "[red]curl", "3", "1", "12", "v0"]
     assert second.rstrip().endswith("ago closed")
@@ -128,7 +134,11 @@ async def test_a_session_as_json_holds_every_id_and_word(data_dir: Path, capsys:
             {"user": "ann", "given_at": 111.0, "score": 1, "text": ""},
             {"user": "ann", "given_at": 112.0, "score": None, "text": "short, good"},
         ],
+        "judgement": None,
+        "credit": None,
+        "samples": [],
     }
+    assert shown["learning"] == {"paused": None, "unjudged": 1, "uncredited": 0}
     assert [t["parent"] for t in shown["turns"]] == [None, "s-1.0", "s-1.0", None]
     assert [t["next_state"] is None for t in shown["turns"]] == [True, False, True, True]
     assert shown["turns"][2]["tools"][0]["function"]["name"] == "ls"
@@ -140,15 +150,15 @@ async def test_one_turn(data_dir: Path, capsys: CAPS) -> None:
         assert [turn["index"] for turn in shown["turns"]] == [1]
         assert len(shown["turns"][0]["next_state"]) == 2
     with pytest.raises(OpenClawError, match=r"no turn s-1\.9"):
-        show_session(data_dir, None, "s-1.9", index=None, as_json=True)
+        show_session(settings(data_dir), "s-1.9", index=None, as_json=True)
 
 
 async def test_a_session_as_text(data_dir: Path, capsys: CAPS) -> None:
-    show_session(data_dir, None, "mine", index=None, as_json=False)
+    show_session(settings(data_dir), "mine", index=None, as_json=False)
     text = capsys.readouterr().out
     blocks = text.split("\n\n")
     assert blocks[0].startswith("s-1  ann · [red]curl · seen ")
-    assert blocks[0].endswith("named mine")
+    assert blocks[0].endswith("named mine\nTurns that wait: 1 for the judge")
     assert blocks[1].startswith("#0  main")
     assert "question 0 question 0 question 0" in blocks[1]
     assert "3 + 3 tokens  stop" in blocks[1]
@@ -168,9 +178,9 @@ async def test_a_session_as_text(data_dir: Path, capsys: CAPS) -> None:
 async def test_one_turn_as_text_is_uncut(data_dir: Path, capsys: CAPS) -> None:
     async with await SqliteStore.open(data_dir) as store:
         await store.put_turn(make_turn(4, text="word " * 100 + "end", messages=make_conversation(2)[1].messages))
-    show_session(data_dir, None, "s-1", index=None, as_json=False)
+    show_session(settings(data_dir), "s-1", index=None, as_json=False)
     assert "end" not in capsys.readouterr().out.split("#4")[1]
-    show_session(data_dir, None, "s-1", index=4, as_json=False)
+    show_session(settings(data_dir), "s-1", index=4, as_json=False)
     whole = capsys.readouterr().out
     assert "be kind" in whole
     assert whole.rstrip().endswith("word end")

@@ -1,0 +1,58 @@
+"""Settings to a judge that a command can ask, with the engine workers that it needs; they end with the command."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from openclaw_rl.config import Config, require_available
+from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
+from openclaw_rl.errors import EngineUnavailable
+from openclaw_rl.judge.registry import check_judge, make_judge
+from openclaw_rl.model.files import resolve_model
+from openclaw_rl.pipeline import _judge_engine, _supervisor
+from openclaw_rl.protocols import Engine, Judge
+from openclaw_rl.render import load_renderer
+
+
+@asynccontextmanager
+async def open_judge(config: Config) -> AsyncIterator[Judge]:
+    """The judge of `evaluation.judge`. `self` and `model` load their weights first: that takes seconds to minutes."""
+    check_judge(config.evaluation)
+    names = config.evaluation.judge
+    async with AsyncExitStack() as cleanup:
+        sockets = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="openclaw-rl-")))
+        engine = renderer = second = second_renderer = None
+        if "self" in names:
+            require_available(config)
+            model = await asyncio.to_thread(resolve_model, config.model)
+            renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
+            supervisor = _supervisor(config.engine, model, sockets / "engine.sock")
+            engine = await cleanup.enter_async_context(_running(supervisor, config.engine.start_timeout_s))
+        if "model" in names:
+            require_available(config)
+            supervisor, second_renderer = await _judge_engine(config, sockets / "judge.sock")
+            second = await cleanup.enter_async_context(_running(supervisor, config.engine.start_timeout_s))
+        judge = make_judge(
+            config, engine=engine, renderer=renderer, judge_engine=second, judge_renderer=second_renderer
+        )
+        cleanup.push_async_callback(judge.close)
+        yield judge
+
+
+@asynccontextmanager
+async def _running(supervisor: Supervisor, timeout_s: float) -> AsyncIterator[Engine]:
+    task = asyncio.create_task(supervisor.run(), name="engine")
+    try:
+        try:
+            await supervisor.wait_ready(timeout_s)
+        except EngineUnavailable:
+            reason = supervisor.last_error or f"it was not ready within {timeout_s:g} s"
+            raise EngineUnavailable(f"the judge's engine did not start: {reason}") from None
+        yield SupervisedEngine(supervisor)
+    finally:
+        await supervisor.stop()
+        await asyncio.wait((task,))

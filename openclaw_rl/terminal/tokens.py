@@ -1,0 +1,59 @@
+"""Token ids to what each of them says, for people. Looks for the model's tokenizer on this disk; fetches nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from openclaw_rl.config import ModelConfig
+from openclaw_rl.errors import ModelError
+from openclaw_rl.model.files import EMBEDDED_NAME
+from openclaw_rl.render.decoding import ByteDecoder
+from openclaw_rl.render.vocabulary import Vocabulary
+from openclaw_rl.terminal.probes import kept_of_hub
+
+
+class TokenTexts:
+    """What ids stand for. Without the tokenizer that they belong to, an id stands for itself."""
+
+    def __init__(self, vocabulary: Vocabulary | None = None, digest: str = "") -> None:
+        self._vocabulary = vocabulary
+        self._digest = digest
+
+    @classmethod
+    def find(cls, model: ModelConfig) -> TokenTexts:
+        """With the tokenizer of the configured model, if it is here."""
+        try:
+            folder = model.tokenizer_path or _folder(model)
+            if folder is None or not (folder / "tokenizer.json").is_file():
+                return cls()
+            digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
+            return cls(Vocabulary.from_folder(folder), digest)
+        except (ModelError, OSError):
+            return cls()
+
+    def knows(self, model_id: str) -> bool:
+        """Whether this is the tokenizer of the model that a turn names; its id ends in the tokenizer's digest."""
+        _, sign, digest = model_id.rpartition("#")
+        return self._vocabulary is not None and bool(sign and digest) and self._digest.startswith(digest)
+
+    def texts(self, token_ids: Sequence[int], model_id: str) -> list[str]:
+        """One text for each id, control tokens spelled out; a character of several ids stands at the last of them."""
+        if not self.knows(model_id):
+            return [f"{token} " for token in token_ids]
+        assert self._vocabulary is not None
+        decoder = ByteDecoder(self._vocabulary.token_bytes)
+        texts = [decoder.push([token]) for token in token_ids]
+        if texts:
+            texts[-1] += decoder.finish()
+        return texts
+
+
+def _folder(model: ModelConfig) -> Path | None:
+    if model.checkpoint_path is not None:
+        return model.checkpoint_path
+    if model.name == EMBEDDED_NAME:
+        return model.cache_dir / EMBEDDED_NAME
+    folder = Path(model.name).expanduser()
+    return folder if folder.is_dir() else kept_of_hub(model.name)
