@@ -40,8 +40,9 @@ check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_imports.py
 
-bench: $(STAMP)  ## measure the gateway; ARGS="--json" are passed on
+bench: $(STAMP)  ## measure the gateway and judging; ARGS="--json" are passed on
 	$(BIN)/python benchmarks/gateway.py $(ARGS)
+	$(BIN)/python benchmarks/judge.py $(ARGS)
 
 bench-engine: setup  ## measure the embedded engine: decoding, sessions, publishing
 	$(BIN)/python benchmarks/decode.py $(ARGS)

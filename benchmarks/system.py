@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -45,14 +46,14 @@ class Cpu:
 class System:
     """`openclaw-rl up` in `directory`, on a free port, with durable acknowledgement as it is by default."""
 
-    def __init__(self, directory: Path, *settings: str) -> None:
+    def __init__(self, directory: Path, *settings: str, command: str = "up") -> None:
         directory.mkdir()
         self._data = directory / "data"
         self._output = directory / "output.txt"
-        command = [sys.executable, "-c", _START, "up", "--data-dir", str(self._data), "--port", "0"]
+        arguments = [sys.executable, "-c", _START, command, "--data-dir", str(self._data), "--port", "0"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [*command, "engine.type=scripted", *settings],
+                [*arguments, "engine.type=scripted", *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -80,6 +81,13 @@ class System:
         self._process.wait()
         psutil.wait_procs([self._engine], timeout=10)
 
+    def freeze(self) -> None:
+        """Stops the gateway where it is, so that nothing it does is measured with something else; `thaw` ends it."""
+        self._gateway.suspend()
+
+    def thaw(self) -> None:
+        self._gateway.resume()
+
     def cpu(self) -> Cpu:
         return Cpu(
             gateway=sum(self._gateway.cpu_times()[:2]),
@@ -90,6 +98,11 @@ class System:
     def gateway_mib(self) -> float:
         """Resident memory of the gateway's process."""
         return float(self._gateway.memory_info().rss) / 2**20
+
+    def count(self, table: str) -> int:
+        """How many rows of a table are on disk."""
+        with closing(sqlite3.connect(f"file:{self._data / 'store.sqlite3'}?mode=ro", uri=True)) as database:
+            return int(database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
     def stored_turns(self) -> set[str]:
         """The complete turns on disk. To be asked when the system is dead."""

@@ -4,18 +4,27 @@
                        │
                        ▼
                      store                            everything that must survive, and the only thing loops share
+                       │
+                       ├──▶ judge ──▶ a judgement     what followed a turn, read as feedback
+                       └──▶ credit ──▶ a sample       or the reason why there is none
 
     loop       consumes             produces                        waits for                woken by
     ---------  -------------------  ------------------------------  -----------------------  ----------------------
     serve      HTTP requests        turns, next states, feedback    the engine, one fsync    clients
     engine     a worker's death     a worker that answers           its /health              its exit
     expire     idle sessions        ended sessions, skips           the next expiry          the clock
+    retention  old, ended sessions  free, overwritten pages         one transaction each     the clock
+    judge      next states,         judgements                      the judge                the store, the clock
+               feedback
+    credit     judgements           samples, or skips               rendering, in threads    the store, the clock
 
-Judge, train and release join as three more loops over rows in the store; none calls another.
+Train and release join as two more loops over rows in the store; none calls another. `learn=False` leaves out all but
+the first four.
 
 Start: take the writer's lock, recover the store, load keys and open sessions, find the model, start the engine, listen.
-Stop: no new connections, running answers finish (`gateway.drain_s`), their turns are written, the engine ends, the
-store closes. A kill -9 at any point is a start like any other: nothing that a client saw the end of is missing.
+What a killed process had begun to judge or credit is free again at once. Stop: no new connections, running answers
+finish (`gateway.drain_s`), their turns are written, judging stops where it is, the engine ends, the store closes. A
+kill -9 at any point is a start like any other: nothing that a client saw the end of is missing.
 """
 
 from __future__ import annotations
@@ -32,13 +41,15 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from openclaw_rl.config import Config, EngineConfig, StoreConfig, dump, require_available
+from openclaw_rl.credit.loop import CreditLoop
+from openclaw_rl.credit.settings import CreditSettings
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
 from openclaw_rl.engine.workers import worker_command
 from openclaw_rl.errors import ConfigError, EngineUnavailable
@@ -49,11 +60,18 @@ from openclaw_rl.gateway.exchange import Background, Gateway
 from openclaw_rl.gateway.http_server import HttpRunner
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.redacting import RedactingStore
+from openclaw_rl.gateway.retention import Retention
 from openclaw_rl.gateway.sessions import Sessions
+from openclaw_rl.judge.canaries import Canaries
+from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
+from openclaw_rl.judge.registry import check_judge, make_judges
 from openclaw_rl.logs import start_logging
-from openclaw_rl.model.files import ModelFiles, resolve_model
+from openclaw_rl.model.files import ModelFiles, inspect_folder, resolve_model
+from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
+from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.types import LOCAL_USER
 
 log = logging.getLogger("openclaw_rl.pipeline")
@@ -75,16 +93,23 @@ class Started:
 async def run(
     config: Config,
     *,
+    learn: bool = True,
     on_started: Callable[[Started], None] = lambda _: None,
     on_stopping: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered."""
+    """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered.
+
+    Without `learn` it serves and records only: what people say is on disk, and judged by the next start that learns.
+    """
     stop, hurry = _on_signals()
     require_available(config)
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
+    if learn:
+        check_judge(config.evaluation)
     model = await asyncio.to_thread(resolve_model, config.model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
     model_id = await asyncio.to_thread(_model_id, model, config.engine.type)
+    metrics = Metrics()
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await _open_store(config.store))
         run_dir = _prepare_run_dir(config)
@@ -96,7 +121,7 @@ async def run(
         gateway = Gateway(
             engine=SupervisedEngine(supervisor),
             renderer=renderer,
-            store=store,
+            store=RedactingStore(store) if config.store.redact else store,
             sessions=await _open_sessions(store, config),
             memory=TokenMemory(store.get_turn, model_id=model_id),
             background=Background(),
@@ -105,8 +130,14 @@ async def run(
         keys, secret = await _load_keys(store, config)
         async with asyncio.TaskGroup() as loops:
             loops.create_task(supervisor.run(), name="engine")
-            expire = loops.create_task(_expire(gateway), name="expire")
-            async with _listening(gateway, config, model, keys, supervisor, sockets, hurry) as url:
+            tidying = [loops.create_task(_expire(gateway), name="expire")]
+            if config.store.retention_days is not None:
+                retention = Retention(gateway, store.lessons, store.erase, days=config.store.retention_days)
+                tidying.append(loops.create_task(retention.run(), name="retention"))
+            async with (
+                _learning(loops, config, gateway, store.lessons, sockets, metrics) if learn else nullcontext(),
+                _listening(gateway, config, model, keys, supervisor, sockets, hurry, metrics) as url,
+            ):
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
                 started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
                 _tune_interpreter()
@@ -115,7 +146,8 @@ async def run(
                 announce.cancel()
                 on_stopping()
             await gateway.background.drain()
-            expire.cancel()
+            for task in tidying:
+                task.cancel()
             await supervisor.stop()
         (run_dir / "address.json").unlink(missing_ok=True)
     log.info("stopped")
@@ -138,6 +170,60 @@ async def _expire(gateway: Gateway) -> None:
         await asyncio.sleep(max(1.0, gateway.sessions.seconds_to_next_expiry()))
         for ended in gateway.sessions.expired():
             gateway.background.start(gateway.end_session(ended))
+
+
+@asynccontextmanager
+async def _learning(
+    loops: asyncio.TaskGroup,
+    config: Config,
+    gateway: Gateway,
+    lessons: LearningLog,
+    sockets: Path,
+    metrics: Metrics,
+) -> AsyncIterator[None]:
+    """Judges and credits beside serving. Leaving stops both where they are: rows say what is left to do."""
+    renderer, model_id = gateway.renderer, gateway.model_id
+    async with AsyncExitStack() as cleanup:
+        second, second_renderer = None, None
+        if "model" in config.evaluation.judge:
+            supervisor, second_renderer = await _judge_engine(config, sockets / "judge.sock")
+            loops.create_task(supervisor.run(), name="judge engine")
+            cleanup.push_async_callback(supervisor.stop)
+            second = SupervisedEngine(supervisor)
+        judges = make_judges(
+            config, engine=gateway.engine, renderer=renderer, judge_engine=second, judge_renderer=second_renderer
+        )
+        for judge in judges:
+            cleanup.push_async_callback(judge.close)
+        await lessons.release_all()
+        canaries = Canaries.shipped() if config.evaluation.canaries else None
+        judging = JudgeLoop(lessons, judges, JudgeSettings.of(config), canaries=canaries, watch=metrics)
+        crediting = CreditLoop(
+            lessons,
+            renderer,
+            CreditSettings.of(config.training, config.rollout),
+            model_id,
+            on_credit=lambda credit: metrics.credited(credit.skip or "sample"),
+        )
+        tasks = [
+            loops.create_task(judging.run(), name="judge"),
+            loops.create_task(crediting.run(), name="credit"),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def _judge_engine(config: Config, socket: Path) -> tuple[Supervisor, Renderer]:
+    """A second engine of the same type, on the weights of the model judge."""
+    path = config.evaluation.judge_path
+    assert path is not None, "check_judge has seen it"
+    files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
+    renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
+    return _supervisor(config.engine, files, socket, name="judge engine"), renderer
 
 
 async def _open_store(config: StoreConfig) -> SqliteStore:
@@ -167,11 +253,12 @@ def _socket_dir(run_dir: Path) -> Iterator[Path]:
         yield Path(short)
 
 
-def _supervisor(config: EngineConfig, model: ModelFiles, socket: Path) -> Supervisor:
+def _supervisor(config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine") -> Supervisor:
     command = worker_command(config, model=model.path, tokenizer=model.tokenizer_path, socket=socket)
     return Supervisor(
         command,
         socket,
+        name=name,
         start_timeout_s=config.start_timeout_s,
         wait_s=config.wait_s,
         max_waiting=config.max_waiting,
@@ -216,6 +303,7 @@ async def _listening(
     supervisor: Supervisor,
     sockets: Path,
     hurry: asyncio.Event,
+    metrics: Metrics,
 ) -> AsyncIterator[str]:
     """Listens for clients and for commands; leaving waits until running answers are finished, or until `hurry`."""
     app = App(
@@ -223,7 +311,7 @@ async def _listening(
         config.gateway,
         model=config.model.served_name or model.name,
         keys=keys,
-        metrics=Metrics(),
+        metrics=metrics,
         readiness=lambda: _readiness(supervisor),
         engine_state=lambda: supervisor.state,
     )

@@ -40,14 +40,24 @@ class Server:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
-    def start(self, *, wait: bool = True, env: Mapping[str, str] | None = None) -> Self:
+    def start(self, *, command: str = "up", wait: bool = True, env: Mapping[str, str] | None = None) -> Self:
         """Starts it on a free port; with `wait`, returns when it answers requests."""
         address = self.data_dir / "run" / "address.json"
         address.unlink(missing_ok=True)
         self.data_dir.mkdir(exist_ok=True)
         with (self.data_dir / "output.txt").open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "openclaw_rl", "up", "--data-dir", self.data_dir, "--port", "0", *self.settings],
+                [
+                    sys.executable,
+                    "-m",
+                    "openclaw_rl",
+                    command,
+                    "--data-dir",
+                    self.data_dir,
+                    "--port",
+                    "0",
+                    *self.settings,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,4 +1,7 @@
-"""Counters and timings for Prometheus. Write-only: nothing in the system reads them, and no text gets in."""
+"""Counters and timings for Prometheus. Write-only: nothing in the system reads them, and no text gets in.
+
+The loops that learn tell `judged`, `examined`, `judging_paused` and `credited` what they did, and know no more of it.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,31 @@ class Metrics:
         self.open_sessions = Gauge("openclaw_rl_open_sessions", "Sessions that may go on.", registry=self.registry)
         self.engine_up = Gauge("openclaw_rl_engine_up", "1 while the engine answers.", registry=self.registry)
         self.engine_restarts = Gauge("openclaw_rl_engine_restarts", "Restarts of the engine.", registry=self.registry)
+        self.judgements = Counter("openclaw_rl_judgements", "Turns judged.", ["outcome"], registry=self.registry)
+        self.canaries = Counter(
+            "openclaw_rl_canaries", "What the judge made of known cases.", ["finding"], registry=self.registry
+        )
+        self.judge_paused = Gauge(
+            "openclaw_rl_judge_paused",
+            "1 while the judge is not believed and nothing judged.",
+            registry=self.registry,
+        )
+        self.credits = Counter(
+            "openclaw_rl_credits", "Judged turns by what became of them.", ["became"], registry=self.registry
+        )
+
+    def judged(self, outcome: str) -> None:
+        self.judgements.labels(outcome).inc()
+
+    def examined(self, finding: str) -> None:
+        self.canaries.labels(finding).inc()
+
+    def judging_paused(self, paused: bool) -> None:
+        self.judge_paused.set(paused)
+
+    def credited(self, became: str) -> None:
+        """`became` is `sample`, or the reason why it did not."""
+        self.credits.labels(became).inc()
 
     def text(self) -> bytes:
         """Everything, in Prometheus' text format."""

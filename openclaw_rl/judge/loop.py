@@ -1,0 +1,358 @@
+"""Turns that something followed -> judgements. The loop around a judge, and what keeps a bad one from doing harm.
+
+    consumes      open tasks of the stage `judge`: turns whose next state, or feedback on them, is on disk
+    produces      judgements, one for each count of evidence, and with each a task of the stage `credit`
+    waits for     the judge, for no longer than its deadline
+    woken by      evidence that arrives; the clock, where something is to be tried again
+
+A batch is leased, judged together with its canaries, and stored in one transaction if those came out right. If they
+did not, nothing of the batch is: it is held and tried again, and after MAX_HELD in a row judging is paused, visibly
+(the flag `judge.paused`, the log, the metrics). While it is paused only canaries are tried, at growing intervals; when
+they come out right it goes on by itself. A judge that is down fails its canaries too: so an outage costs no turn one
+of its attempts, and a single turn that no judge can answer does not stop the others. Of several judges, each is given
+canaries of its own whenever it had a say.
+
+Knows rows and verdicts. Whatever a judge or the store does, the worst that happens here is a delay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from openclaw_rl.config import Config
+from openclaw_rl.errors import StoreError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.judge.canaries import Canaries, Examined, Finding, examine
+from openclaw_rl.judge.evidence import build_evidence
+from openclaw_rl.judge.registry import join
+from openclaw_rl.protocols import Judge, Lessons
+from openclaw_rl.types import (
+    SIDE_ROLES_ONLY,
+    Evidence,
+    Judgement,
+    Lease,
+    Outcome,
+    Role,
+    Session,
+    Skip,
+    TurnRecord,
+    Verdict,
+)
+
+log = logging.getLogger(__name__)
+
+PAUSED = "judge.paused"
+"""The flag that says why nothing is judged; it outlives the process."""
+
+MAX_HELD = 3
+"""Batches held in a row before judging is paused."""
+
+BATCH_SIZE = 16
+"""Turns that share two canaries and one commit. With a slow judge the first of them waits for the last."""
+
+MAX_RETRY_S, MAX_AGAIN_S = 300.0, 3600.0
+"""Where the growing pauses stop growing: between canaries, and between attempts at one turn."""
+
+STORE_RETRY_S = 1.0
+
+
+class Watch(Protocol):
+    """Who looks on. Nothing here depends on it."""
+
+    def judged(self, outcome: Outcome) -> None: ...
+
+    def examined(self, finding: Finding) -> None: ...
+
+    def judging_paused(self, paused: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeSettings:
+    """What of the configuration this loop needs."""
+
+    main_line: frozenset[Role] = frozenset({"user", "assistant", "tool"})
+    max_chars: int = 8000
+    max_attempts: int = 8
+    num_at_once: int = 4
+    deadline_s: float = 60.0
+    lease_s: float = 60.0
+    """How long the turns of a process that hangs are kept from others; renewed while the judge works."""
+    gather_s: float = 0.1
+    """What arrives within this time of the first is judged together: fewer canaries, fewer commits."""
+    retry_s: float = 1.0
+    """The pause after a held batch; doubles until the canaries come out right."""
+    again_s: float = 15.0
+    """When a turn that the judge failed is tried again; doubles with every attempt."""
+
+    @classmethod
+    def of(cls, config: Config) -> JudgeSettings:
+        evaluation = config.evaluation
+        num_votes = 2 * (evaluation.num_judges or config.rollout.reward_computation.num_samples)
+        return cls(
+            main_line=frozenset(config.rollout.message_classification.main_line),
+            max_chars=evaluation.judge_history_chars,
+            max_attempts=evaluation.max_attempts,
+            num_at_once=evaluation.judge_concurrency,
+            # As many turns at once as votes: in the worst case the votes on a turn come one after the other. Judges
+            # keep their own, shorter limits; this one is for those that do not.
+            deadline_s=evaluation.judge_timeout_s * num_votes * len(evaluation.judge),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    held: Lease
+    evidence: Evidence
+
+
+class JudgeLoop:
+    """Asks the judges, the next where one cannot say, until it is cancelled. `canaries` None believes them unseen."""
+
+    def __init__(
+        self,
+        lessons: Lessons,
+        judges: Sequence[Judge],
+        settings: JudgeSettings,
+        *,
+        canaries: Canaries | None,
+        watch: Watch,
+        clock: Callable[[], float] = time.time,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._lessons = lessons
+        self._members = [Examined(judge) for judge in judges]
+        self._judge = join(self._members)
+        self._settings = settings
+        self._canaries = canaries
+        self._watch = watch
+        self._clock = clock
+        self._pause = pause
+        self._is_paused = False
+        self._num_held = 0
+        self._retry_s = settings.retry_s
+
+    async def run(self) -> None:
+        """Until cancelled; a store that fails is asked again."""
+        step = self._recall
+        while True:
+            try:
+                await step()
+            except StoreError as error:
+                log.warning("judging waits for the store: %s", error)
+                await self._pause(STORE_RETRY_S)
+            else:
+                step = self._probe if self._is_paused else self._judge_batch
+
+    async def _recall(self) -> None:
+        """A pause outlives the process, as long as there is something that can end it."""
+        if self._canaries is not None:
+            self._is_paused = await self._lessons.flag(PAUSED) is not None
+        else:
+            await self._lessons.set_flag(PAUSED, None)
+        self._watch.judging_paused(self._is_paused)
+
+    async def _judge_batch(self) -> None:
+        woken = self._lessons.woken("judge")
+        woken.clear()
+        leases = await self._lessons.lease("judge", limit=BATCH_SIZE, ttl_s=self._settings.lease_s)
+        if not leases:
+            await self._until_due(woken)
+            return
+        crash_point("judge.leased")
+        cases = await self._cases(leases)
+        if not cases:
+            return
+        async with self._renewed([case.held for case in cases]):
+            verdicts, trouble = await self._ask([case.evidence for case in cases])
+        if trouble is None:
+            await self._believe(cases, verdicts)
+        else:
+            await self._hold(cases, trouble)
+
+    async def _until_due(self, woken: asyncio.Event) -> None:
+        due_at = await self._lessons.next_due("judge")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if due_at is None else max(0.0, due_at - self._clock())):
+                await woken.wait()
+                await self._pause(self._settings.gather_s)
+
+    async def _cases(self, leases: Sequence[Lease]) -> list[_Case]:
+        """What there is to ask a judge. One after the other: the store serves people too."""
+        cases: list[_Case] = []
+        for held in leases:
+            try:
+                case = await self._case(held)
+            except StoreError as error:  # of this turn only, or the next call says so: its lease runs out, then again
+                log.warning("turn %s waits: %s", held.turn_id, error)
+                continue
+            if isinstance(case, Verdict):
+                await self._store([(held, case)])
+            elif case is None:
+                await self._lessons.close_task(held)
+            else:
+                cases.append(_Case(held, case))
+        return cases
+
+    async def _case(self, held: Lease) -> Evidence | Verdict | None:
+        """The evidence on a turn, or what is to be said without a judge; None if there is nothing to say."""
+        found = await self._lessons.followed_turn(held.session, held.index)
+        if found is None or not _may_teach(*found):
+            return None
+        _, record = found
+        try:
+            evidence = await asyncio.to_thread(
+                build_evidence,
+                record.turn,
+                record.next_state,
+                record.feedback,
+                main_line=self._settings.main_line,
+                max_chars=self._settings.max_chars,
+            )
+        except Exception as error:
+            # A turn that we cannot read must not stop the others, nor the server, at every start again. The words of
+            # the error may quote it, so they stay out of the log.
+            log.error("the evidence on turn %s cannot be read: %s", held.turn_id, type(error).__name__)
+            return Verdict(outcome="failed", reason=f"its evidence cannot be read: {type(error).__name__}")
+        return evidence or Verdict(outcome="abstained", reason=SIDE_ROLES_ONLY)
+
+    async def _ask(self, evidence: Sequence[Evidence]) -> tuple[list[Verdict], str | None]:
+        """The verdicts on these, and why they are not to be believed, if they are not."""
+        first, *others = self._members
+        for member in self._members:
+            member.was_asked = False
+        slots = asyncio.Semaphore(self._settings.num_at_once)
+        asking = asyncio.gather(*(self._verdict(self._judge, one, slots) for one in evidence))
+        trouble, verdicts = await asyncio.gather(self._examine(first, slots), asking)
+        for member in others:
+            if trouble is None and member.was_asked:
+                trouble = await self._examine(member, slots)
+        return verdicts, trouble
+
+    async def _examine(self, member: Examined, slots: asyncio.Semaphore) -> str | None:
+        """What is wrong with a judge, by its verdicts on a known-good and a known-bad case."""
+        if self._canaries is None:
+            return None
+        pair = self._canaries.pair()
+        verdicts = await asyncio.gather(*(self._verdict(member.inner, one.evidence, slots) for one in pair))
+        finding = examine(pair, verdicts)
+        self._watch.examined(finding)
+        return None if finding == "right" else f"the judge {member.name} {_TROUBLE[finding]}"
+
+    async def _verdict(self, judge: Judge, evidence: Evidence, slots: asyncio.Semaphore) -> Verdict:
+        deadline_s = self._settings.deadline_s
+        async with slots:
+            await asyncio.sleep(0)  # a judge that computes gives way to requests between two turns
+            try:
+                async with asyncio.timeout(deadline_s):
+                    return await judge.judge(evidence)
+            except TimeoutError:
+                return Verdict(outcome="failed", reason=f"no verdict within {deadline_s:g} s")
+            except Exception as error:
+                # A judge may be anybody's code. Its defects cost a verdict, never the server; and its words stay out
+                # of the log, because they may quote the conversation.
+                log.error("the judge %s raised %s", judge.name, type(error).__name__)
+                return Verdict(outcome="failed", reason=f"the judge raised {type(error).__name__}")
+
+    @asynccontextmanager
+    async def _renewed(self, leases: Sequence[Lease]) -> AsyncIterator[None]:
+        """Keeps the leases for as long as the body takes."""
+
+        async def renew() -> None:
+            while True:
+                await asyncio.sleep(self._settings.lease_s / 3)
+                try:
+                    await self._lessons.renew(leases, ttl_s=self._settings.lease_s)
+                except StoreError as error:
+                    log.warning("leases were not renewed: %s", error)
+
+        renewing = asyncio.create_task(renew())
+        try:
+            yield
+        finally:
+            renewing.cancel()
+            await asyncio.wait((renewing,))
+
+    async def _believe(self, cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> None:
+        """Stores what was decided; what the judge failed is tried again later, as often as is allowed."""
+        self._num_held, self._retry_s = 0, self._settings.retry_s
+        decided: list[tuple[Lease, Verdict]] = []
+        for case, verdict in zip(cases, verdicts, strict=True):
+            held = case.held
+            if verdict.outcome == "failed" and held.attempts + 1 < self._settings.max_attempts:
+                again_s = min(self._settings.again_s * 2**held.attempts, MAX_AGAIN_S)
+                await self._lessons.give_back(held, due_at=self._clock() + again_s)
+            else:
+                decided.append((held, verdict))
+        crash_point("judge.judged")
+        await self._store(decided)
+
+    async def _store(self, decided: Sequence[tuple[Lease, Verdict]]) -> None:
+        now = self._clock()
+        judged = [
+            (
+                held,
+                Judgement(
+                    session=held.session,
+                    index=held.index,
+                    num_evidence=held.num_evidence,
+                    judge=self._judge.name,
+                    prompt_version=self._judge.prompt_version,
+                    judged_at=now,
+                    verdict=verdict,
+                ),
+            )
+            for held, verdict in decided
+        ]
+        for (_, verdict), stored in zip(decided, await self._lessons.put_judgements(judged), strict=True):
+            if stored:
+                self._watch.judged(verdict.outcome)
+
+    async def _hold(self, cases: Sequence[_Case], trouble: str) -> None:
+        """Nothing of the batch is stored, and no turn loses an attempt by it."""
+        self._num_held += 1
+        for case in cases:
+            await self._lessons.give_back(case.held, due_at=self._clock(), count_attempt=False)
+        if self._num_held < MAX_HELD:
+            log.warning("a batch of %d turns is held: %s", len(cases), trouble)
+        else:
+            self._is_paused = True
+            self._watch.judging_paused(True)
+            log.error("judging is paused: %s", trouble)
+            await self._lessons.set_flag(PAUSED, f"{trouble}, {self._num_held} times in a row; {_REMEDY}")
+        await self._back_off()
+
+    async def _probe(self) -> None:
+        """Canaries alone, to all judges, until they come out right."""
+        slots = asyncio.Semaphore(self._settings.num_at_once)
+        troubles = await asyncio.gather(*(self._examine(member, slots) for member in self._members))
+        if any(troubles):
+            await self._back_off()
+            return
+        await self._lessons.set_flag(PAUSED, None)
+        self._is_paused, self._num_held, self._retry_s = False, 0, self._settings.retry_s
+        self._watch.judging_paused(False)
+        log.info("judging goes on: the judge %s got the known cases right", self._judge.name)
+
+    async def _back_off(self) -> None:
+        retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, MAX_RETRY_S)
+        await self._pause(retry_s)
+
+
+_TROUBLE: dict[Finding, str] = {"wrong": "got a known case wrong", "silent": "gave no verdict on a known case"}
+_REMEDY = (
+    "it is tried again by itself; look at it with `openclaw-rl judge`, choose another one (evaluation.judge), or "
+    "believe it unseen (evaluation.canaries=false)"
+)
+
+
+def _may_teach(session: Session, record: TurnRecord) -> bool:
+    """Whether anybody may learn from this turn. What did follow counts, whatever was noted when the session ended."""
+    turn = record.turn
+    is_followed = record.next_state is not None or bool(record.feedback)
+    return is_followed and not session.opted_out and turn.kind == "main" and turn.skip in (None, Skip.NO_NEXT_STATE)
