@@ -14,11 +14,17 @@ from openclaw_rl.judge.findings import Finding, Reading
 from openclaw_rl.judge.language import Found
 from openclaw_rl.judge.similarity import content
 
-NEGATIVE = frozenset({"wrong", "poor", "redo", "doubt", "rude", "sarcasm"})
+NEGATIVE = frozenset({"wrong", "poor", "failure", "redo", "doubt", "rude", "sarcasm"})
+REMARK = "remark on the reply"
+UNTELLING = frozenset({"doubt", "failure"})
+"""Words round these say no more of what is wanted than they do."""
 POSITIVE = frozenset({"thanks", "praise", "accept"})
 
 SHORT_REQUEST = 4
 """Words; a shorter one ("shorter please") is better put by the style rules than by itself."""
+
+SHORT_QUESTION = 2
+"""Words; a style asked for in so few ("simpler?") is a request."""
 
 ClauseRule = Callable[[Reading], list[Finding] | None]
 
@@ -67,15 +73,19 @@ def asks_for_a_part(reading: Reading) -> list[Finding] | None:
     """Of "where are the tests": asked for and not there, if the request spoke of it or replies have such a part."""
     clause, grammar = reading.clause, reading.clause.language.grammar
     match = grammar["asks_for"].match(clause.low)
-    if not match:
+    if match:
+        place = match.span(1)
+    elif reading.asks_whole and (bare := grammar["parts"].fullmatch(clause.low)):
+        place = bare.span()
+    else:
         return None
-    thing = match.group(1).strip()
+    thing = clause.low[slice(*place)].strip()
     wanted = content(thing)
     if not grammar["parts"].match(thing) and not wanted & content(reading.scene.request):
         return None
     if wanted and wanted <= content(reading.scene.reply[:2000]):
         return None
-    part = reading.words.restore(clause.text[slice(*match.span(1))])
+    part = reading.words.restore(clause.text[slice(*place)])
     return [Finding("asks for what is missing", -1, clause.low, phrase_as(clause.language, "missing", part))]
 
 
@@ -85,8 +95,17 @@ def requests(reading: Reading) -> list[Finding] | None:
     fragments = not (reading.attached or scene.asked or clause.asked)
     directive = read_directive(clause, known=scene.known, fragments=fragments)
     at_head = reading.at(directive.start)
-    if "shield" in at_head or (directive.fragment and at_head & NEGATIVE - {"redo"}):
+    if "shield" in at_head or (directive.fragment and at_head & (NEGATIVE | POSITIVE) - {"redo"}):
         return None
+    if directive.bold and (reading.found or scene.asked or reading.asks_whole):
+        return None
+    if directive.act == "none" and clause.asked and len(clause.low.split()) <= SHORT_QUESTION:
+        style = style_hint(clause.language, clause.low)
+        return [Finding("change request", -1, clause.low, style)] if style else None
+    if directive.act == "change" and any(
+        f.category == "redo" and f.start <= directive.start and f.end == len(clause.low) for f in reading.found
+    ):
+        return [Finding("redo", -1, clause.low)]
     if directive.act == "change":
         hint = instruction(clause, reading.words, directive)
         if len(clause.low.split()) <= SHORT_REQUEST:
@@ -107,10 +126,16 @@ def supposes(reading: Reading) -> list[Finding] | None:
     return [] if reading.clause.language.grammar["conditional"].match(reading.low) and not whole_question else None
 
 
+def is_puzzled(reading: Reading) -> list[Finding] | None:
+    """A bare "why?" may be doubt or interest."""
+    return [Finding("asks back", 0, reading.low, strength=0)] if reading.has("puzzled") else None
+
+
 def asks(reading: Reading) -> list[Finding] | None:
     """A question is the next step, unless it doubts the reply or asks why it is as it is."""
-    if not reading.has("question"):
-        return [moves_on(reading)] if reading.asks_whole and not reading.found else None
+    bare = reading.asks_whole and not reading.found
+    if not (bare or reading.has("question")):
+        return None
     hint = correction(reading.clause, reading.words, asked=True)
     if hint:
         return [Finding("questions the reply", -1, reading.low, hint)]
@@ -126,13 +151,18 @@ def says_please(reading: Reading) -> list[Finding] | None:
     """With "grams please", whatever it is, the reply did not have it."""
     if reading.found or reading.scene.asked or not reading.has("please") or len(reading.low.split()) < 2:
         return None
-    own_words = instruction(reading.clause, reading.words, Directive("change"))
+    grammar = reading.clause.language.grammar
+    if grammar["next"].search(reading.low):
+        return [moves_on(reading)]
+    opened = grammar["openers"].match(reading.low)
+    wanted = Directive("change", opened.end() if opened else 0, fragment=not opened)
+    own_words = instruction(reading.clause, reading.words, wanted)
     hint = style_hint(reading.clause.language, reading.low) or own_words
     return [Finding("change request", -1, reading.low, hint)]
 
 
 INTERJECTIONS: tuple[ClauseRule, ...] = (declines, says_no, is_amazed, is_a_phrase)
-ACTS: tuple[ClauseRule, ...] = (asks_for_a_part, requests, supposes, asks, says_please)
+ACTS: tuple[ClauseRule, ...] = (asks_for_a_part, requests, supposes, is_puzzled, asks, says_please)
 
 
 def statement(reading: Reading) -> list[Finding]:
@@ -141,19 +171,35 @@ def statement(reading: Reading) -> list[Finding]:
     negative = any(f.sign < 0 for f in findings)
     if reading.clause.language.grammar["next"].match(reading.low) and not negative:
         return [*findings, moves_on(reading)]
-    if not findings and (reading.denied or (not reading.clause.first and reading.has("contrary"))):
+    if not findings and (reading.denied or _contradicts(reading)):
         return [Finding("correction", -1, reading.low, _note(reading, reading.clause.sentence))]
     shielded = bool(reading.found) and all(f.category == "shield" for f in reading.found)
     vague = shielded or reading.bare or (reading.about_self and not negative)
     hint = correction(reading.clause, reading.words, bare=vague)
     if not findings and hint is None and reading.has("wish"):
         return [Finding("correction", -1, reading.low, _note(reading)) if reading.complained else moves_on(reading)]
-    complains = any(f.sign < 0 and f.rule != "doubt" for f in findings)
+    complains = any(f.sign < 0 and f.rule not in UNTELLING for f in findings)
     if hint is None and complains and reading.telling and not reading.about_self:
         hint = _note(reading)
     if hint and (negative or not any(f.sign > 0 and f.strength for f in findings)):
         findings.append(Finding("correction", -1, reading.low, hint))
-    return findings or ([] if reading.scene.asked else remark(reading))
+    told = [f for f in findings if f.rule != "neutral"]
+    if told or reading.scene.asked or (findings and not _goes_on(reading)):
+        return findings
+    return findings + remark(reading)
+
+
+def _contradicts(reading: Reading) -> bool:
+    """A "not Java": after something else, or of what the reply says."""
+    if not reading.has("contrary"):
+        return False
+    return not reading.clause.first or bool(content(reading.low) & content(reading.scene.reply[:2000]))
+
+
+def _goes_on(reading: Reading) -> bool:
+    """Whether a neutral word opens the clause and a statement of fact follows: "lol that is fantasy"."""
+    first = reading.found[0]
+    return not first.start and bool(reading.clause.language.grammar["tells"].match(reading.low[first.end :].lstrip()))
 
 
 def remark(reading: Reading) -> list[Finding]:
@@ -163,14 +209,20 @@ def remark(reading: Reading) -> list[Finding]:
     """
     if reading.has("constraint"):
         return [Finding("constraint", -1, reading.low, _note(reading), strength=0)]
-    tells, own = reading.has("tells"), reading.has("own")
+    tells = reading.has("tells") or (bool(reading.found) and _goes_on(reading))
+    own = reading.has("own")
     if reading.weight([]) < (1 if tells or reading.words.ends_held(reading.low) else 2):
         return []
     of_reply = reading.has("remark") and (not own or " not " in reading.low)
-    if not (of_reply or tells or content(reading.low) & content(reading.scene.reply[:2000])):
+    if not (of_reply or tells or content(reading.low) & content(reading.scene.known)):
         return []
-    hint = _note(reading) if tells or own or reading.telling else ""
-    return [Finding("remark on the reply", -1, reading.low, hint, strength=0)]
+    hint = _note(reading) if tells or own or reading.telling or (reading.complained and reading.has("states")) else ""
+    if any(
+        f.category == "failure" for f in reading.scene.lexicon.find(reading.words.restore(reading.clause.rest).lower())
+    ):
+        hint = ""  # a message of a program, not a direction
+    plain = of_reply and reading.has("turns") and not own
+    return [Finding(REMARK, -1, reading.low, hint, strength=int(plain))]
 
 
 def from_phrases(reading: Reading, phrases: list[Found]) -> list[Finding]:
@@ -187,7 +239,7 @@ def from_phrases(reading: Reading, phrases: list[Found]) -> list[Finding]:
                 findings.append(Finding("retraction", 1, phrase.text, strength=2))
             case "poor" if reading.about_self:
                 continue
-            case "poor" | "wrong" if negated:
+            case "poor" | "wrong" | "failure" if negated:
                 findings.append(Finding("praise", 1, phrase.text))
             case "praise" if negated:
                 findings.append(Finding("wrong", -1, phrase.text))

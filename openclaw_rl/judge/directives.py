@@ -28,6 +28,8 @@ class Directive:
     start: int = 0
     fragment: bool = False
     """Whether it has no verb of its own ("in French")."""
+    bold: bool = False
+    """Whether its verb is not one of the lists, so that any phrase that is known goes before."""
 
 
 def read_directive(clause: Clause, *, known: str, fragments: bool) -> Directive:
@@ -41,6 +43,7 @@ def read_directive(clause: Clause, *, known: str, fragments: bool) -> Directive:
     leads_over = bool(grammar["next"].search(opener))
     polite = bool(grammar["polite"].search(opener))
     styled = style_hint(clause.language, low) is not None
+    standing = bool(grammar["standing"].search(clause.sentence.lower()))
     if grammar["prohibit"].match(head):
         return Directive("change", start)
     if grammar["noun"].match(head) and not polite:
@@ -50,6 +53,8 @@ def read_directive(clause: Clause, *, known: str, fragments: bool) -> Directive:
             return Directive("task", start)
         return Directive("change", start)
     if styled and (polite or grammar["task"].match(head) or grammar["reshape"].match(head)):
+        return Directive("change", start)
+    if standing and (grammar["task"].match(head) or grammar["reshape"].match(head)):
         return Directive("change", start)
     if grammar["reshape"].match(head):
         about = grammar["pronoun"].search(head) or grammar["again"].search(head)
@@ -63,6 +68,8 @@ def read_directive(clause: Clause, *, known: str, fragments: bool) -> Directive:
         return Directive("change", start)
     if polite and (clause.asked or grammar["pronoun"].search(head)):
         return Directive("change" if grammar["pronoun"].search(head) else "task", start)
+    if not leads_over and grammar["imperative"].match(head):
+        return Directive("change", start, bold=True)
     if fragments and len(head) <= 60 and grammar["fragment"].match(head):
         return Directive("change", start, fragment=True)
     return Directive("none")
@@ -91,7 +98,11 @@ def instruction(clause: Clause, words: Words, directive: Directive) -> str:
     text = text[start : closers.start() if closers else None].strip(EDGES)
     if not grammar["filler"].sub("", text.lower()).strip():
         return ""
-    form = "fragment" if directive.fragment else "sentence" if len(text) > SHORT else "short"
+    form = "sentence" if len(text) > SHORT else "short"
+    if directive.fragment:
+        form = "fragment" if grammar["adverbial"].match(text.lower()) else "wanted"
+    if form in ("fragment", "short"):
+        text = text[:1].lower() + text[1:]
     return phrase_as(clause.language, form, words.restore(text))
 
 

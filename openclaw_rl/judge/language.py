@@ -19,6 +19,11 @@ TOKEN = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)*|\d+|[^\w\s]", re.UNICODE)
 """A word, a number, or one other character; of languages without spaces a token is one character (`WIDE`)."""
 WIDE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ELONGATED = re.compile(r"(\w)\1{2,}")
+_LETTERS = re.compile(r"[^\W\d_]*")
+_NAME = re.compile(r"\{([a-z_]+)\}")
+
+_Value = str | list[str]
+"""An expression, or a list of alternatives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,31 @@ def first_words(phrase: str) -> list[str]:
     match = TOKEN.match(phrase.replace("\\", ""))
     if not match or match.group() in ".[*+?|)(":
         raise ValueError(f"the phrase {phrase!r} must begin with a word, or with (?:word|word)")
-    return [match.group()[0] if WIDE.match(match.group()) else match.group()]
+    word = match.group()
+    return [word[0]] if WIDE.match(word) else _spellings(word, phrase[len(word) :])
+
+
+def _spellings(word: str, rest: str) -> list[str]:
+    """The tokens that a word is the beginning of: `fails?`, `crash(?:es|ed)`, `favou?r`, `re-?do`, `obrigad[oa]`."""
+    if rest.startswith("?"):
+        return [*_grown(word, rest[1:]), *_grown(word[:-1], rest[1:])]
+    if rest.startswith("-?"):
+        return [word, *_grown(word, rest[2:])]
+    if rest.startswith("["):
+        end = rest.index("]")
+        return [token for letter in rest[1:end] for token in _grown(word + letter, rest[end + 1 :])]
+    if rest.startswith("(?:"):
+        end = _closing(rest)
+        grown = [token for option in _options(rest[3:end]) for token in _grown(word, option)]
+        return [*grown, word] if rest[end + 1 :].startswith(("?", "*")) else grown
+    return [word]
+
+
+def _grown(word: str, rest: str) -> list[str]:
+    """The word with the letters that follow it, and what these may be in turn."""
+    letters = _LETTERS.match(rest)
+    more = letters.group() if letters else ""
+    return _spellings(word + more, rest[len(more) :])
 
 
 def _closing(phrase: str) -> int:
@@ -158,19 +187,16 @@ def load_languages() -> tuple[Lexicon, tuple[Language, ...]]:
     spelling: dict[str, str] = {}
     languages: list[Language] = []
     for name, raw in raws:
-        names: dict[str, str] = {}
-        for key, value in raw.get("names", {}).items():
-            names[key] = "(?:" + _fill(value, names) + ")"
+        names = named(raw.get("names", {}), {})
         tables[name] = {c: [_fill(p, names) for p in phrases] for c, phrases in raw["phrases"].items()}
         spelling.update(raw.get("spelling", {}))
         languages.append(
             Language(
                 name=name,
                 letters=re.compile(raw["letters"]),
-                grammar={key: re.compile(_fill(value, names)) for key, value in raw["grammar"].items()},
+                grammar={key: expression(value, names) for key, value in raw["grammar"].items()},
                 hints=tuple(
-                    HintRule(re.compile(_fill(rule["match"], names)), rule["hint"], rule.get("plain", False))
-                    for rule in raw["hints"]
+                    HintRule(expression(rule, names), rule["hint"], rule.get("plain", False)) for rule in raw["hints"]
                 ),
                 replies=raw["replies"],
             )
@@ -178,10 +204,29 @@ def load_languages() -> tuple[Lexicon, tuple[Language, ...]]:
     return Lexicon(tables, spelling), tuple(languages)
 
 
-def _fill(pattern: str, names: Mapping[str, str]) -> str:
-    """The pattern with {name} replaced by what it stands for; a run of spaces in it is one space."""
-    text = re.sub(r"\{([a-z_]+)\}", lambda m: names[m.group(1)], pattern)
-    return re.sub(r"\s*\n\s*", "", text)
+def expression(value: _Value | Mapping[str, Any], names: Mapping[str, str]) -> re.Pattern[str]:
+    """A value of the files; a table is the expression `match` with the lists that it alone uses."""
+    if not isinstance(value, Mapping):
+        return re.compile(_fill(value, names))
+    lists = {key: entry for key, entry in value.items() if isinstance(entry, list) and key != "match"}
+    return re.compile(_fill(value["match"], named(lists, names)))
+
+
+def named(lists: Mapping[str, _Value], names: Mapping[str, str]) -> dict[str, str]:
+    """The names with those of some lists, each of which may use what stands before it."""
+    known = dict(names)
+    for key, value in lists.items():
+        known[key] = f"(?:{_fill(value, known)})"
+    return known
+
+
+def _fill(value: _Value, names: Mapping[str, str]) -> str:
+    """An expression or alternatives, with each {name} replaced by what it stands for."""
+    text = value if isinstance(value, str) else "|".join(value)
+    unknown = set(_NAME.findall(text)) - names.keys()
+    if unknown:
+        raise ValueError(f"{text[:60]!r} uses {sorted(unknown)}, but no list of that name stands before it")
+    return _NAME.sub(lambda m: names[m.group(1)], text)
 
 
 @cache

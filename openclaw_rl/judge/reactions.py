@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-from openclaw_rl.judge.clauses import NEGATIVE, read_clause
+from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
 from openclaw_rl.judge.language import load_table
@@ -59,7 +59,7 @@ def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
             opening=number == 0,
             attached=attached,
             denied=denied,
-            complained=any(f.sign < 0 and f.strength for f in findings),
+            complained=any(f.sign < 0 and (f.strength or f.rule == REMARK) for f in findings),
         )
         new, acted = read_clause(reading)
         attached = attached or acted

@@ -11,6 +11,7 @@ the judge abstains. The hint is what the person asked for, put as an instruction
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from openclaw_rl.judge.findings import Finding, Scene
@@ -22,6 +23,7 @@ from openclaw_rl.judge.tool_results import Result, read_result
 from openclaw_rl.types.learning import Evidence, Score, Verdict, Vote
 
 MAX_HINT_SENTENCES = 3
+_QUOTED = re.compile(r"^[^:：]*[:：]\s*")
 REPEATED = 0.5
 """A hint with no more news than this, as a part of its words, says again what one before it said."""
 
@@ -77,8 +79,8 @@ class RulesJudge:
             wanted = [forms[r.hint.form].format(*r.hint.names) for r in results if r.hint]
         taken: list[str] = []
         for hint in wanted:
-            news = content(hint) - content(" ".join(taken))
-            if not taken or len(news) > REPEATED * len(content(hint)):
+            told = content(_QUOTED.sub("", hint, count=1))
+            if not taken or len(told - content(" ".join(taken))) > REPEATED * len(told):
                 taken.append(hint)
         return " ".join(taken[:MAX_HINT_SENTENCES])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.judge.language import Lexicon, first_words, load_languages, load_table
+from openclaw_rl.judge.language import Lexicon, expression, first_words, load_languages, load_table, named
 from openclaw_rl.judge.similarity import asks_again
 from openclaw_rl.judge.wording import clean, read_words
 
@@ -32,6 +32,12 @@ def test_a_word_is_not_found_in_a_longer_one() -> None:
         ("(?:no|not) (?:a )?one", ["no", "not"]),
         ("(?:so )?good", ["so", "good"]),
         ("(?:很|非常)*好", ["很", "非", "好"]),
+        ("fails? again", ["fails", "fail"]),
+        ("crash(?:es|ed)", ["crashes", "crashed"]),
+        ("thank(?:s|ful)? you", ["thanks", "thankful", "thank"]),
+        ("favou?r", ["favour", "favor"]),
+        ("re-?do", ["re", "redo"]),
+        ("obrigad[oa]", ["obrigado", "obrigada"]),
     ],
 )
 def test_first_words(phrase: str, words: list[str]) -> None:
@@ -55,6 +61,15 @@ def test_all_languages_have_the_same_grammar_and_forms() -> None:
     for language in others:
         assert language.grammar.keys() == english.grammar.keys()
         assert english.replies.keys() - language.replies.keys() <= {"required", "unexpected", "unknown_tool"}
+
+
+def test_a_list_stands_for_its_alternatives() -> None:
+    known = named({"size": ["big", "very {size_of}"]}, {"size_of": "(?:tall|wide)"})
+    assert expression("^{size}$", known).match("very wide")
+    own = expression({"match": ["{colour} {size}", "none"], "colour": ["red", "blue"], "hint": "ignored"}, known)
+    assert [bool(own.fullmatch(text)) for text in ("blue big", "none", "big")] == [True, True, False]
+    with pytest.raises(ValueError, match="no list of that name"):
+        expression("{colour}", known)
 
 
 def test_every_form_of_a_tool_hint_is_there() -> None:
