@@ -14,11 +14,13 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection
 
 from openclaw_rl.faults import crash_point
-from openclaw_rl.store import lessons, queries, tasks
+from openclaw_rl.store import lessons, queries, steps, tasks
+from openclaw_rl.store.steps import Waiting
 from openclaw_rl.types import (
     Baseline,
     Credit,
     Feedback,
+    Json,
     JudgedTurn,
     Judgement,
     Lease,
@@ -27,8 +29,11 @@ from openclaw_rl.types import (
     Session,
     SessionOutline,
     Stage,
+    Step,
     Turn,
     TurnRecord,
+    Version,
+    VersionState,
 )
 
 T = TypeVar("T")
@@ -54,7 +59,13 @@ class LearningLog:
         self._transact = transact
         self._at_once = at_once or transact
         self._on_delete = on_delete
+        self._sampled = asyncio.Event()
         self._woken: dict[Stage, asyncio.Event] = {"judge": asyncio.Event(), "credit": asyncio.Event()}
+
+    @property
+    def sampled(self) -> asyncio.Event:
+        """Set when there may be a new sample to learn from."""
+        return self._sampled
 
     def woken(self, stage: Stage) -> asyncio.Event:
         """Set when a task of this stage may have come up."""
@@ -139,7 +150,9 @@ class LearningLog:
             crash_point("store.in_credit")
             return True
 
-        return await self._transact(work)
+        stored = await self._transact(work)
+        self._sampled.set()
+        return stored
 
     async def get_session(self, session: str) -> Session | None:
         return await self._transact(lambda connection: queries.session(connection, session))
@@ -197,6 +210,50 @@ class LearningLog:
 
     async def set_flag(self, name: str, value: str | None) -> None:
         await self._transact(lambda connection: lessons.set_flag(connection, name, value))
+
+    async def waiting(self) -> list[Waiting]:
+        """The lines that have something to learn from, the one that waits longest first."""
+        return await self._transact(steps.waiting)
+
+    async def plan_step(self, step: Step) -> None:
+        """The step takes its samples: no other one will."""
+        await self._transact(lambda connection: steps.plan(connection, step))
+
+    async def finish_step(self, step: Step, version: Version | None) -> bool:
+        """Ends a planned step together with what it made. False if it had ended before."""
+
+        def work(connection: Connection) -> bool:
+            ended = steps.finish(connection, step, version)
+            crash_point("store.in_step")
+            return ended
+
+        return await self._transact(work)
+
+    async def planned_steps(self) -> list[Step]:
+        """Steps that nobody finished; they come before any other."""
+        return await self._transact(steps.planned)
+
+    async def next_step_number(self, line: str) -> int:
+        return await self._transact(lambda connection: steps.next_number(connection, line))
+
+    async def samples_of(self, step: Step) -> list[Sample]:
+        """The samples that a step was planned with, in its order."""
+        return await self._transact(lambda connection: lessons.samples_named(connection, step.sample_ids))
+
+    async def versions(self, line: str | None = None) -> list[Version]:
+        return await self._transact(lambda connection: steps.versions(connection, line))
+
+    async def live_version(self, line: str) -> Version | None:
+        """The version that answers a line's requests; None while that is the base model."""
+        return await self._transact(lambda connection: steps.live(connection, line))
+
+    async def set_version_state(
+        self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+    ) -> None:
+        """What the gate, or a person, says about a version. Making one live retires the one that was."""
+        await self._transact(
+            lambda connection: steps.set_state(connection, line, number, state, reason=reason, gate=gate)
+        )
 
     async def delete_session(self, session: str) -> None:
         """Every row of it, overwritten; the log holds them until it is emptied.

@@ -138,6 +138,15 @@ def waiting_samples(connection: Connection, line: str | None, limit: int) -> lis
     return _samples(connection, connection.execute(query).mappings().all())
 
 
+def samples_named(connection: Connection, ids: Sequence[str]) -> list[Sample]:
+    """These samples, in this order."""
+    query = select(schema.sample).where(schema.sample.c.id.in_(ids))
+    found = {row["id"]: row for row in connection.execute(query).mappings()}
+    if missing := [name for name in ids if name not in found]:
+        raise StoreError(f"sample {missing[0]} is missing in the store: restore a backup")
+    return _samples(connection, [found[name] for name in ids])
+
+
 def mark_trained(connection: Connection, sample_ids: Sequence[str], step: int) -> None:
     """These samples were learned from by this step."""
     column = schema.sample.c

@@ -115,6 +115,16 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
             SELECT session, "index", arrived_at AS at FROM next_state
             UNION ALL SELECT session, "index", given_at FROM feedback) GROUP BY "index", session""",
     ),
+    4: (
+        """CREATE TABLE step (
+            line TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL, planned_at DOUBLE PRECISION NOT NULL,
+            finished_at DOUBLE PRECISION, seed INTEGER NOT NULL, parent INTEGER NOT NULL, sample_ids TEXT NOT NULL,
+            metrics TEXT NOT NULL, reason TEXT NOT NULL, PRIMARY KEY (line, number))""",
+        """CREATE TABLE version (
+            line TEXT NOT NULL, number INTEGER NOT NULL, parent INTEGER NOT NULL, state TEXT NOT NULL,
+            created_at DOUBLE PRECISION NOT NULL, path TEXT NOT NULL, sha256 TEXT NOT NULL, gate TEXT NOT NULL,
+            reason TEXT NOT NULL, PRIMARY KEY (line, number))""",
+    ),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

@@ -217,3 +217,33 @@ baseline = Table(
     Column("mean", Double, nullable=False),
     Column("count", Integer, nullable=False),
 )
+
+step = Table(
+    "step",
+    metadata,
+    Column("line", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("state", Text, nullable=False),
+    Column("planned_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Column("seed", Integer, nullable=False),
+    Column("parent", Integer, nullable=False),
+    Column("sample_ids", Text, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)
+"""A step that is planned has its samples for itself; it is taken, again if need be, before another one is planned."""
+
+version = Table(
+    "version",
+    metadata,
+    Column("line", Text, primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("parent", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("sha256", Text, nullable=False),
+    Column("gate", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+)

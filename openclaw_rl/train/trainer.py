@@ -113,7 +113,7 @@ class Trainer:
         )
         average = None if parent is None else load_average(parent)
         if parent is not None:
-            load_optimiser(parent, optimiser, step=order.number - 1)
+            load_optimiser(parent, optimiser, step=order.parent_number)
         if settings.teacher == "ema" and average is None:
             (flat,) = student.parameters
             average = flat.detach().clone()

@@ -67,6 +67,13 @@ from openclaw_rl.types.messages import (
     ToolChoice,
     events_of,
 )
+from openclaw_rl.types.training import (
+    Step,
+    StepState,
+    Version,
+    VersionState,
+    version_label,
+)
 from openclaw_rl.types.turns import (
     LOCAL_USER,
     ApiKey,
@@ -126,6 +133,8 @@ __all__ = [
     "SessionOutline",
     "Skip",
     "Stage",
+    "Step",
+    "StepState",
     "TextDelta",
     "TokenLogprob",
     "Tool",
@@ -138,11 +147,14 @@ __all__ = [
     "TurnOutline",
     "TurnRecord",
     "Verdict",
+    "Version",
     "VersionSpan",
+    "VersionState",
     "Vote",
     "Weights",
     "events_of",
     "sample_id",
     "split_turn_id",
     "turn_id",
+    "version_label",
 ]

@@ -55,6 +55,7 @@ def order(folder: Path, number: int, *samples: Sample, parent: str | None = None
         line="local",
         number=number,
         parent=parent,
+        parent_number=0 if parent is None else int(parent.rpartition("v")[2]),
         target=str(folder / f"v{number}"),
         seed=1,
         settings=settings(**changes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -176,5 +177,6 @@ def test_missing_memory_makes_parts_smaller_and_then_says_what_helps(
 
 def test_a_checkpoint_of_another_step_is_refused(trainer: Trainer, tiny: Path, tmp_path: Path) -> None:
     trainer.step(order(tmp_path, 1))
+    wrong = replace(order(tmp_path, 5, parent=str(tmp_path / "v1")), parent_number=4)
     with pytest.raises(TrainError, match="step 4"):
-        new_trainer(tiny).step(order(tmp_path, 5, parent=str(tmp_path / "v1")))
+        new_trainer(tiny).step(wrong)

@@ -173,14 +173,14 @@ def test_another_version_finds_only_what_it_may_use() -> None:
         ("reuse(2)", "v3", {"v1", "v2", "v3"}),
         ("reuse(1)", "v1", {"v0", "v1"}),
         ("reuse(9)", "v2", {"v0", "v1", "v2"}),
-        ("reuse(2)", "ann/v2", {"v0", "ann/v1", "ann/v2"}),
+        ("reuse(2)", "v2.ann", {"v0", "v1.ann", "v2.ann"}),
         ("reuse(2)", "trial", {"trial"}),
         ("reuse(2)", "v0", {"v0"}),
         ("reuse(2)", "v00", {"v00"}),
     ],
 )
 def test_which_versions_serve_which(setting: str, version: str, serving: set[str]) -> None:
-    labels = {"v0", "v1", "v2", "v3", "v4", "ann/v1", "ann/v2", "ann/v3", "bob/v1", "trial", "other", "v00", "v01"}
+    labels = {"v0", "v1", "v2", "v3", "v4", "v1.ann", "v2.ann", "v3.ann", "v1.bob", "trial", "other", "v00", "v01"}
     may_reuse = reuse_rule(setting)(version)
     assert {label for label in labels if may_reuse(label)} == serving
 

@@ -1,0 +1,129 @@
+"""Steps and versions to rows and back, and which samples wait. Blocking; on the connection, and its transaction, given.
+
+A step has its samples for itself from the moment it is planned: they carry its number. What it made, or why it made
+nothing, is written in one transaction with its end; until then it is planned, and whoever starts takes it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+from sqlalchemy import Connection, RowMapping, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from openclaw_rl.errors import StoreError
+from openclaw_rl.store import schema
+from openclaw_rl.types import Json, Step, Version, VersionState
+
+_step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Samples of one line that no step has yet."""
+
+    line: str
+    num_samples: int
+    since: float
+    """When the first of them was made."""
+
+
+def waiting(connection: Connection) -> list[Waiting]:
+    """The lines that have something to learn from, the one that waits longest first."""
+    since = func.min(_sample.created_at)
+    query = select(_sample.line, func.count(), since).where(_sample.step.is_(None))
+    rows = connection.execute(query.group_by(_sample.line).order_by(since))
+    return [Waiting(line=line, num_samples=count, since=first) for line, count, first in rows]
+
+
+def plan(connection: Connection, step: Step) -> None:
+    """The step takes its samples. `StoreError` if one of them is gone, or another step's: then nothing is planned."""
+    taken = update(schema.sample).where(
+        _sample.line == step.line, _sample.id.in_(step.sample_ids), _sample.step.is_(None)
+    )
+    if connection.execute(taken.values(step=step.number)).rowcount != len(step.sample_ids):
+        raise StoreError(f"step {step.number} of {step.line} was planned with samples that it cannot have")
+    connection.execute(insert(schema.step).values(_step_row(step)))
+
+
+def finish(connection: Connection, step: Step, version: Version | None) -> bool:
+    """Ends a planned step, with the version that it made. False if it had ended before: nothing is changed."""
+    which = (_step.line == step.line, _step.number == step.number, _step.state == "planned")
+    ended = update(schema.step).where(*which).values(_step_row(step))
+    if not connection.execute(ended).rowcount:
+        return False
+    if version is not None:
+        connection.execute(insert(schema.version).values(_version_row(version)))
+    return True
+
+
+def planned(connection: Connection) -> list[Step]:
+    """Steps that somebody planned and nobody finished, the oldest first."""
+    query = select(schema.step).where(_step.state == "planned").order_by(_step.planned_at)
+    return [_to_step(row) for row in connection.execute(query).mappings()]
+
+
+def line_steps(connection: Connection, line: str) -> list[Step]:
+    query = select(schema.step).where(_step.line == line).order_by(_step.number)
+    return [_to_step(row) for row in connection.execute(query).mappings()]
+
+
+def versions(connection: Connection, line: str | None = None) -> list[Version]:
+    """All versions, or those of one line, in their order."""
+    query = select(schema.version).order_by(_version.line, _version.number)
+    if line is not None:
+        query = query.where(_version.line == line)
+    return [_to_version(row) for row in connection.execute(query).mappings()]
+
+
+def live(connection: Connection, line: str) -> Version | None:
+    """The version that answers this line's requests; None while that is the base model."""
+    query = select(schema.version).where(_version.line == line, _version.state == "live")
+    row = connection.execute(query).mappings().first()
+    return None if row is None else _to_version(row)
+
+
+def set_state(
+    connection: Connection, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+) -> None:
+    """A version becomes what its gate or a person says. Making one live retires the one that was."""
+    if state == "live":
+        others = (_version.line == line, _version.state == "live", _version.number != number)
+        connection.execute(update(schema.version).where(*others).values(state="retired"))
+    changes: dict[str, str] = {"state": state, "reason": reason}
+    if gate is not None:
+        changes["gate"] = orjson.dumps(gate).decode()
+    which = (_version.line == line, _version.number == number)
+    if not connection.execute(update(schema.version).where(*which).values(changes)).rowcount:
+        raise StoreError(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
+
+
+def next_number(connection: Connection, line: str) -> int:
+    """The number of the next step of a line."""
+    return 1 + (connection.scalar(select(func.max(_step.number)).where(_step.line == line)) or 0)
+
+
+def _step_row(step: Step) -> dict[str, object]:
+    return {
+        **{name: getattr(step, name) for name in ("line", "number", "state", "planned_at", "finished_at", "seed")},
+        "parent": step.parent,
+        "sample_ids": orjson.dumps(step.sample_ids).decode(),
+        "metrics": orjson.dumps(dict(step.metrics)).decode(),
+        "reason": step.reason,
+    }
+
+
+def _version_row(version: Version) -> dict[str, object]:
+    names: Sequence[str] = ("line", "number", "parent", "state", "created_at", "path", "sha256", "reason")
+    return {**{name: getattr(version, name) for name in names}, "gate": orjson.dumps(version.gate).decode()}
+
+
+def _to_step(row: RowMapping) -> Step:
+    ids, metrics = tuple(orjson.loads(row["sample_ids"])), orjson.loads(row["metrics"])
+    return Step(**{**row, "sample_ids": ids, "metrics": metrics})
+
+
+def _to_version(row: RowMapping) -> Version:
+    return Version(**{**row, "gate": orjson.loads(row["gate"])})
