@@ -222,12 +222,7 @@ class LearningLog:
     async def finish_step(self, step: Step, version: Version | None) -> bool:
         """Ends a planned step together with what it made. False if it had ended before."""
 
-        def work(connection: Connection) -> bool:
-            ended = steps.finish(connection, step, version)
-            crash_point("store.in_step")
-            return ended
-
-        return await self._transact(work)
+        return await self._transact(lambda connection: steps.finish(connection, step, version))
 
     async def planned_steps(self) -> list[Step]:
         """Steps that nobody finished; they come before any other."""

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Protocol
 
 from openclaw_rl.errors import StoreError, TrainerLost, TrainError
-from openclaw_rl.faults import crash_point
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Json, Sample, Step, Version, version_label
 
@@ -160,7 +159,6 @@ class TrainLoop:
             sample_ids=tuple(sample.id for sample in chosen),
         )
         await self._log.plan_step(step)
-        crash_point("train.planned")
         return step
 
     async def _take(self, step: Step) -> None:
@@ -184,14 +182,12 @@ class TrainLoop:
             raise
         except TrainError as error:
             report = StepReport(state="discarded", metrics={}, reason=str(error))
-        crash_point("train.reported")
         ended = replace(
             step, state=report.state, finished_at=self._clock(), metrics=report.metrics, reason=report.reason
         )
         version = self._version(ended, report) if report.state == "done" else None
         if not await self._log.finish_step(ended, version):
             return
-        crash_point("train.finished")
         self._on_step(ended)
         if version is not None:
             await self._release(version)

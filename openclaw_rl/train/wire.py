@@ -19,8 +19,8 @@ ReportState = Literal["done", "discarded"]
 class StepOrder:
     """One step of one line.
 
-    `parent` is the checkpoint to start from, made by step `parent_number`; None and 0 for the base model. `target` is the
-    folder that the new checkpoint becomes. `settings` is the section `training` of the settings, as JSON.
+    `parent` is the checkpoint to start from, made by step `parent_number`; None and 0 are the base model. `target` is
+    the folder that the new checkpoint becomes. `settings` is the section `training` of the settings, as JSON.
     """
 
     line: str

@@ -287,7 +287,7 @@ async def test_an_older_store_has_its_evidence_judged_too(tmp_path: Path) -> Non
         await store.put_feedback(said("no"))
     connection = connect_writer(tmp_path / "store.sqlite3")
     with connection.begin():
-        for name in ("task", "judgement", "credit", "sample", "baseline"):
+        for name in ("task", "judgement", "credit", "sample", "baseline", "step", "version"):
             connection.exec_driver_sql(f"DROP TABLE {name}")
         for name in ("next_state_arrived", "feedback_arrived", "session_opted_out", "turn_opted_out"):
             connection.exec_driver_sql(f"DROP TRIGGER {name}")
