@@ -37,6 +37,16 @@ def moved(baseline: Baseline, reward: float, *, decay: float) -> Baseline:
     return replace(baseline, mean=baseline.mean + weight * (reward - baseline.mean), count=baseline.count + 1)
 
 
+def without(baseline: Baseline, reward: float, *, decay: float) -> Baseline:
+    """The mean as it was before it counted this reward: m ← (m − w r) / (1 − w), n ← n − 1, w as in `moved`.
+
+    Exact for the newest reward and near it for an older one; a mean of nothing is 0.
+    """
+    weight = max(1.0 / max(baseline.count, 1), decay)
+    mean = 0.0 if weight >= 1.0 else (baseline.mean - weight * reward) / (1.0 - weight)
+    return replace(baseline, mean=mean, count=max(baseline.count - 1, 0))
+
+
 def group_normalised(rewards: Sequence[float]) -> list[float]:
     """A_i = (r_i − mean(r)) / (s + 1e-6), s² = Σ (r_i − mean(r))² / (n − 1), over answers to one and the same prompt.
 

@@ -6,8 +6,8 @@
     woken by      a judgement, the end of a session, the end of a lease
 
 A turn that was judged again on more evidence is credited again: its new samples take the place of those that no step
-has learned from yet. Its reward moves the running mean once, the first time there is one. All that a credit changes is
-one transaction with the end of its lease, so a kill at any point loses nothing and counts nothing twice.
+has learned from yet, and its new reward the place of the old one in the running mean. All that a credit changes is one
+transaction with the end of its lease, so a kill at any point loses nothing and counts nothing twice.
 
 Feedback that comes after a session was credited as a whole (`session_gae`) changes the credit of its own turn alone.
 """
@@ -139,12 +139,14 @@ class CreditLoop:
         verdict = self._scored(judged.judgement.verdict, judged.turn.completion.finish_reason)
         reward = None if verdict.score is None else float(verdict.score)
         baseline = await self._lessons.baseline(judged.session.user, _turn_kind(judged.turn))
+        if judged.reward is not None:  # judged again: what it was worth before is taken back
+            baseline = advantages.without(baseline, judged.reward, decay=self._settings.baseline_decay)
         outcome = await self._outcome(judged, verdict, baseline)
         rewrite = await self._rewrite(judged)
         samples = tuple(one for one in (outcome, rewrite) if isinstance(one, Sample))
         skip = outcome if isinstance(outcome, Skip) and not samples else None
         credit = self._credit(judged, reward=reward, skip=skip, samples=samples)
-        if reward is None or judged.reward is not None:
+        if reward is None:
             return credit
         moved = advantages.moved(baseline, reward, decay=self._settings.baseline_decay)
         return replace(credit, baseline=moved)

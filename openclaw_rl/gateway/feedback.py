@@ -40,6 +40,8 @@ def parse(raw: bytes, user: str) -> Feedback:
         raise RequestError(f"{param}: {first['msg']}; the fields are {fields}", param=param) from None
     if body.rating is not None and body.rating not in _RATINGS:
         raise RequestError(f"rating is one of {', '.join(_RATINGS)}", param="rating")
+    if body.rating is not None and body.score is not None and body.score != _RATINGS[body.rating]:
+        raise RequestError(f"score {body.score} and rating {body.rating} contradict each other", param="rating")
     if "\x00" in body.text:
         raise RequestError("text must not hold the NUL character", param="text")
     score = body.score if body.score is not None else _RATINGS.get(body.rating or "")

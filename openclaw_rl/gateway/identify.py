@@ -102,9 +102,13 @@ def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind 
 
 
 def _no_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> NoTrain | None:
-    name, said = (
-        ("X-No-Train", headers["x-no-train"]) if "x-no-train" in headers else ("no_train", body.get("no_train"))
-    )
+    """What header and body say; of two wishes the stricter one."""
+    said = [("X-No-Train", headers.get("x-no-train")), ("no_train", body.get("no_train"))]
+    wishes = [_left_out(name, value) for name, value in said]
+    return "session" if "session" in wishes else "message" if "message" in wishes else None
+
+
+def _left_out(name: str, said: object) -> NoTrain | None:
     word = str(said).strip().lower() if isinstance(said, str | bool | int | None) else "?"
     if word in _NO_TRAIN_WORDS:
         return _NO_TRAIN_WORDS[word]

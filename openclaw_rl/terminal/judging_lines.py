@@ -11,7 +11,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +32,8 @@ STANDARD_INPUT = Path("-")
 _KEYS = ("request", "reply", "next", "tools", "feedback")
 """What is read of a line; people keep labels and remarks beside it."""
 _MAX_LINE_BYTES = 64 * 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NOTHING_FOLLOWED = Verdict(outcome="abstained", reason="nothing followed the reply")
 
 
 class Unreadable(OpenClawError):
@@ -60,16 +62,18 @@ def judge_file(config: Config, path: Path, *, as_json: bool) -> int:
 
 
 async def _judge_file(config: Config, path: Path, *, as_json: bool) -> int:
-    console, outcomes, is_bad = make_console(), Counter[str](), False
-    async with open_judge(config) as judge:
+    console, answers, outcomes, is_bad = make_console(), sys.stdout, Counter[str](), False
+    async with AsyncExitStack() as around:
+        if as_json:  # what a judge of somebody's own prints must not stand between the answers
+            around.enter_context(redirect_stdout(sys.stderr))
+        judge = await around.enter_async_context(open_judge(config))
         lines = _judge_lines(judge, path, num_at_once=config.evaluation.judge_concurrency)
         async with aclosing(lines):
             async for judged in lines:
                 outcomes[verdict_label(judged.verdict) if judged.verdict else "bad lines"] += 1
                 is_bad |= judged.verdict is None
                 if as_json:
-                    sys.stdout.write(orjson.dumps(judged.to_json()).decode() + "\n")
-                    sys.stdout.flush()
+                    print(orjson.dumps(judged.to_json()).decode(), file=answers, flush=True)
                 else:
                     console.print(_line_text(judged, console), soft_wrap=True)
                 if judged.verdict is None:
@@ -111,10 +115,12 @@ async def _judge_lines(judge: Judge, path: Path, *, num_at_once: int) -> AsyncGe
 async def _judge_line(judge: Judge, raw: bytes, number: int) -> Judged:
     name: Json = None
     try:
-        line = orjson.loads(raw)
+        line = orjson.loads(raw.removeprefix(_BYTE_ORDER_MARK))
         if isinstance(line, dict):
             name = line.get("id")
             line = {key: line[key] for key in _KEYS if key in line}
+            if line.get("next") == [] and not line.get("feedback"):
+                return Judged(number=number, id=name, verdict=_NOTHING_FOLLOWED)
         evidence = evidence_from_json(line)
     except ValueError as error:
         text = f"no JSON: {error}" if isinstance(error, orjson.JSONDecodeError) else str(error)

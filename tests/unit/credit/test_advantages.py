@@ -19,6 +19,7 @@ from openclaw_rl.credit.advantages import (
     raw,
     session_gae,
     step_wise,
+    without,
 )
 from openclaw_rl.types import Baseline
 
@@ -157,3 +158,14 @@ def test_step_wise_by_hand() -> None:
 def test_steps_must_fit_into_their_trajectory(spans: tuple[tuple[int, int], ...]) -> None:
     with pytest.raises(ValueError, match="no room for step"):
         Trajectory(group="t", outcome=0.0, steps=tuple(Step(score=0, start=a, end=b) for a, b in spans), num_tokens=8)
+
+
+@given(st.lists(st.sampled_from((-1.0, 0.0, 1.0)), min_size=1, max_size=40), st.floats(0.01, 0.9))
+def test_taking_the_newest_reward_back_undoes_it(rewards: list[float], decay: float) -> None:
+    before = Baseline(line="ann", turn_kind="answer")
+    for reward in rewards[:-1]:
+        before = moved(before, reward, decay=decay)
+    after = moved(before, rewards[-1], decay=decay)
+    undone = without(after, rewards[-1], decay=decay)
+    assert undone.count == before.count
+    assert undone.mean == pytest.approx(before.mean, abs=1e-9)

@@ -176,7 +176,7 @@ async def test_calls_and_answers_have_means_of_their_own(store: SqliteStore, ren
     assert (await store.lessons.baseline(USER, "tool_call")).count == 1
 
 
-async def test_more_evidence_replaces_the_sample_and_is_counted_once(store: SqliteStore, renderer: Renderer) -> None:
+async def test_more_evidence_replaces_the_sample_and_what_it_counts_for(store: SqliteStore, renderer: Renderer) -> None:
     await put_conversation(store, conversation(2))
     loop = make_loop(store.lessons, renderer)
     for number, (verdict, reward) in enumerate([(scored(-1), -1.0), (abstained(), -1.0), (scored(1), 1.0)]):
@@ -186,9 +186,9 @@ async def test_more_evidence_replaces_the_sample_and_is_counted_once(store: Sqli
         await loop.work()
         credit = (await credits_of(store))[0]
         assert (credit.num_evidence, credit.reward) == (number + 1, reward)
-        assert await answers_baseline(store) == Baseline(line=USER, turn_kind="answer", mean=-1.0, count=1)
+        assert await answers_baseline(store) == Baseline(line=USER, turn_kind="answer", mean=reward, count=1)
     (sample,) = await store.lessons.waiting_samples(USER, 10)
-    assert (sample.reward, sample.advantages[0]) == (1.0, 2.0)
+    assert (sample.reward, sample.advantages[0]) == (1.0, 1.0), "not measured against what was taken back"
 
 
 async def test_no_turn_is_learned_from_twice(store: SqliteStore, renderer: Renderer) -> None:
