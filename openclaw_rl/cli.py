@@ -98,7 +98,7 @@ def up(
     """Start everything: gateway, engine, and what learns from reactions.
 
     What people say next is judged and becomes training samples, in the background. The first start fetches the model.
-    Ctrl-C lets running answers finish and leaves nothing running. Trainer and release join in a later release.
+    Ctrl-C lets running answers finish and leaves nothing running.
     """
     flags = {"--host": host, "--port": port, "--model": model, "--method": method, "--backend": backend}
     flags |= {"--engine": "scripted" if dry_run else engine}
@@ -234,6 +234,36 @@ def judge(
         judging.judge_turn(settings, turn, as_json=as_json)
     else:
         judging.replay(settings, session=session, user=user, since=since, limit=limit, as_json=as_json)
+
+
+@app.command()
+def versions(
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Only this user's.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """List what was learned: every version, what it learned from, and which one answers."""
+    store = load(data_dir, config, overrides).config.store
+    from openclaw_rl.terminal.versions import show_versions
+
+    show_versions(store, user=user, as_json=as_json)
+
+
+@app.command()
+def rollback(
+    number: Annotated[int, typer.Argument(metavar="N", min=0, help="The version to go back to; 0 is the base model.")],
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Whose version.")] = "local",
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Let an earlier version answer again. Running answers end on theirs; no request is refused."""
+    store = load(data_dir, config, overrides).config.store
+    from openclaw_rl.terminal.versions import roll_back
+
+    roll_back(store, number, user=user)
 
 
 @app.command()

@@ -6,7 +6,8 @@
                      store                            everything that must survive, and the only thing loops share
                        │
                        ├──▶ judge ──▶ a judgement     what followed a turn, read as feedback
-                       └──▶ credit ──▶ a sample       or the reason why there is none
+                       ├──▶ credit ──▶ a sample       or the reason why there is none
+                       └──▶ train ──▶ a version       on the engine, behind a gate: the next answer carries it
 
     loop       consumes             produces                        waits for                woken by
     ---------  -------------------  ------------------------------  -----------------------  ----------------------
@@ -17,9 +18,11 @@
     judge      next states,         judgements                      the judge                the store, the clock
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
+    train      samples              steps, candidate versions       a batch, the trainer     the store, the clock
+    release    candidate versions   live, or rejected ones          the engine               the train loop
 
-Train and release join as two more loops over rows in the store; none calls another. `learn=False` leaves out all but
-the first four.
+They meet in the store; none calls another, but the train loop, which hands its candidates to the release. `learn=False`
+leaves out judging, crediting and training.
 
 Start: take the writer's lock, recover the store, load keys and open sessions, find the model, start the engine, listen.
 What a killed process had begun to judge or credit is free again at once. Stop: no new connections, running answers
@@ -40,7 +43,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +51,7 @@ from pathlib import Path
 from aiohttp import web
 
 from openclaw_rl.config import Config, EngineConfig, StoreConfig, dump, require_available
+from openclaw_rl.credit.caps import within_caps
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
@@ -69,10 +73,15 @@ from openclaw_rl.judge.registry import check_judge, make_judges
 from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, inspect_folder, resolve_model
 from openclaw_rl.protocols import Renderer
+from openclaw_rl.release.gate import PROBES, Gate, GateLimits
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
-from openclaw_rl.types import LOCAL_USER
+from openclaw_rl.train.loop import LoopSettings, TrainLoop
+from openclaw_rl.train.process import TrainerProcess
+from openclaw_rl.types import LOCAL_USER, Message, Sample
 
 log = logging.getLogger("openclaw_rl.pipeline")
 
@@ -118,7 +127,9 @@ async def run(
         for stale in sockets.glob("*.sock"):
             stale.unlink()
         supervisor = _supervisor(config.engine, model, sockets / "engine.sock")
+        live = LiveVersions()
         gateway = Gateway(
+            live_label=live.label,
             engine=SupervisedEngine(supervisor),
             renderer=renderer,
             store=RedactingStore(store) if config.store.redact else store,
@@ -135,8 +146,10 @@ async def run(
                 retention = Retention(gateway, store.lessons, store.erase, days=config.store.retention_days)
                 tidying.append(loops.create_task(retention.run(), name="retention"))
             async with (
+                _releasing(loops, config, gateway, store.lessons, live) as releaser,
                 _learning(loops, config, gateway, store.lessons, sockets, metrics) if learn else nullcontext(),
-                _listening(gateway, config, model, keys, supervisor, sockets, hurry, metrics) as url,
+                _training(loops, config, model, releaser, store.lessons) if learn else nullcontext(),
+                _listening(gateway, config, model, keys, supervisor, sockets, hurry, metrics, releaser) as url,
             ):
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
                 started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
@@ -215,6 +228,63 @@ async def _learning(
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+
+
+@asynccontextmanager
+async def _releasing(
+    loops: asyncio.TaskGroup, config: Config, gateway: Gateway, lessons: LearningLog, live: LiveVersions
+) -> AsyncIterator[Releaser]:
+    """Loads what was live when the last run ended; candidates of the train loop come through the same door."""
+    renderer = gateway.renderer
+    probes = [renderer.render([Message(role="user", content=text)], (), {}) for text in PROBES]
+    limits = GateLimits(max_kl=config.release.max_kl, min_distinct=config.release.min_distinct)
+    gate = Gate(gateway.engine, probes, renderer.stop_token_ids, limits)
+    releaser = Releaser(lessons, gateway.engine, gate, live)
+    restoring = loops.create_task(releaser.restore(), name="restore")
+    try:
+        yield releaser
+    finally:
+        restoring.cancel()
+        await asyncio.wait((restoring,))
+
+
+@asynccontextmanager
+async def _training(
+    loops: asyncio.TaskGroup, config: Config, model: ModelFiles, releaser: Releaser, lessons: LearningLog
+) -> AsyncIterator[None]:
+    """Trains beside serving, where there are weights to train. A step that leaving cuts short is taken again."""
+    if config.engine.type == "scripted":
+        yield
+        return
+    training = config.training
+    trainer = TrainerProcess(model.path, {"device": "cpu", "dtype": "float32", "threads": config.engine.threads})
+    settings = LoopSettings(
+        batch_size=training.batch_size,
+        max_wait_s=training.max_wait_s,
+        max_steps=training.max_steps,
+        seed=0,
+        folder=training.save_path or config.store.data_dir / "versions",
+        training=training.model_dump(mode="json"),
+    )
+
+    def choose(samples: Sequence[Sample]) -> Sequence[Sample]:
+        taken, _ = within_caps(
+            samples,
+            batch_size=training.batch_size,
+            user_of=lambda sample: sample.line,
+            max_user_share=training.max_user_share,
+            max_session_share=training.max_session_share,
+        )
+        return taken
+
+    loop = TrainLoop(lessons, trainer, settings, release=releaser.release, choose=choose)
+    task = loops.create_task(loop.run(), name="train")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        await trainer.close()
 
 
 async def _judge_engine(config: Config, socket: Path) -> tuple[Supervisor, Renderer]:
@@ -304,6 +374,7 @@ async def _listening(
     sockets: Path,
     hurry: asyncio.Event,
     metrics: Metrics,
+    releaser: Releaser,
 ) -> AsyncIterator[str]:
     """Listens for clients and for commands; leaving waits until running answers are finished, or until `hurry`."""
     app = App(
@@ -317,7 +388,7 @@ async def _listening(
     )
     host, port = config.gateway.host, config.gateway.port
     public = HttpRunner(app.build(), config.gateway)
-    admin = web.AppRunner(build_admin(gateway.store, keys), access_log=None)
+    admin = web.AppRunner(build_admin(gateway.store, keys, releaser.roll_back), access_log=None)
     await public.setup()
     await admin.setup()
     try:

@@ -98,25 +98,25 @@ class TrainingConfig(Section):
     preset: Literal["default", "reference"] = later("default", "Our recipe, or the published one, formula for formula.")
     backend: Literal["local", "fsdp", "tinker", "fireworks"] = later("local", "Where the trainer runs.")
     load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
-    save_path: FsPath | None = later(None, "Where checkpoints go; null = the data directory.")
+    save_path: FsPath | None = setting(None, "Where checkpoints go; null = the data directory.")
 
-    batch_size: PositiveInt = later(4, "Samples that fire a step.")
-    max_wait_s: NonNegativeFloat = later(10.0, "A step also fires this long after the first waiting sample.")
-    gradient_accumulation_steps: PositiveInt = later(1, "Parts that a batch is computed in.")
-    learning_rate: PositiveFloat = later(3e-4, "Peak learning rate.")
-    warmup_steps: NonNegativeInt = later(0, "Steps over which the learning rate rises to its peak.")
-    max_steps: PositiveInt | None = later(None, "Stop training after this many steps; null = never.")
-    num_epochs: PositiveInt = later(1, "How often each batch is gone through.")
-    micro_batch_tokens: PositiveInt = later(4096, "Most tokens of samples and teachers that are computed at once.")
-    adam_betas: tuple[Share, Share] = later((0.9, 0.999), "Decay of AdamW's two averages.")
-    weight_decay: NonNegativeFloat = later(0.0, "Weight decay of AdamW.")
-    clip_grad_norm: PositiveFloat = later(1.0, "Largest norm of the gradient.")
-    use_gradient_checkpointing: bool = later(False, "Recompute activations instead of keeping them.")
+    batch_size: PositiveInt = setting(4, "Samples that fire a step.")
+    max_wait_s: NonNegativeFloat = setting(10.0, "A step also fires this long after the first waiting sample.")
+    gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
+    learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate.")
+    warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
+    max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
+    num_epochs: PositiveInt = setting(1, "How often each batch is gone through.")
+    micro_batch_tokens: PositiveInt = setting(4096, "Most tokens of samples and teachers that are computed at once.")
+    adam_betas: tuple[Share, Share] = setting((0.9, 0.999), "Decay of AdamW's two averages.")
+    weight_decay: NonNegativeFloat = setting(0.0, "Weight decay of AdamW.")
+    clip_grad_norm: PositiveFloat = setting(1.0, "Largest norm of the gradient.")
+    use_gradient_checkpointing: bool = setting(False, "Recompute activations instead of keeping them.")
 
     binary_weight: NonNegativeFloat = setting(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
     opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
-    ppo_clip_ratio: PositiveFloat = later(0.2, "Lower clip of the probability ratio, epsilon.")
-    ppo_clip_ratio_high: PositiveFloat | None = later(0.28, "Upper clip of the ratio; null = as the lower.")
+    ppo_clip_ratio: PositiveFloat = setting(0.2, "Lower clip of the probability ratio, epsilon.")
+    ppo_clip_ratio_high: PositiveFloat | None = setting(0.28, "Upper clip of the ratio; null = as the lower.")
     value_clip: bool = later(False, "Clip the critic's loss.")
     value_clip_ratio: PositiveFloat = later(0.2, "How far a value may move where value_clip is on.")
     gae_gamma: Share = setting(0.99, "Discount of later turns of a session.")
@@ -134,40 +134,40 @@ class TrainingConfig(Section):
     accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
     max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
     max_session_share: Share = setting(1.0, "Largest share of one session in a batch.")
-    kl_coef: NonNegativeFloat = later(0.0, "Weight of the divergence from the base model; 0 costs nothing.")
+    kl_coef: NonNegativeFloat = setting(0.0, "Weight of the divergence from the base model; 0 costs nothing.")
 
-    top_k: PositiveInt = later(4, "Width of the student's and the teacher's sets of likely tokens.")
-    hint_selection: Literal["sequence_optimal", "token_optimal", "shortest"] = later(
+    top_k: PositiveInt = setting(4, "Width of the student's and the teacher's sets of likely tokens.")
+    hint_selection: Literal["sequence_optimal", "token_optimal", "shortest"] = setting(
         "sequence_optimal", "Which of several hints teaches."
     )
-    subset_mode: Literal["student", "teacher", "overlap", "union"] = later(
+    subset_mode: Literal["student", "teacher", "overlap", "union"] = setting(
         "student", "Which tokens distillation moves."
     )
-    distillation: Literal["topk", "token", "reverse_kl"] = later("topk", "How the teacher's distribution is learned.")
-    importance_clip: PositiveFloat | None = later(2.0, "Largest importance weight of a sample; null = no correction.")
-    sequence_ratio: bool = later(False, "One probability ratio for a whole answer (GSPO).")
-    dual_clip: Annotated[float, Field(gt=1.0)] | None = later(None, "Second clip of the loss for bad answers.")
-    kl_type: Literal["k1", "k2", "k3"] = later("k3", "Estimator of the divergence that kl_coef weighs.")
-    entropy_coef: NonNegativeFloat = later(0.0, "Weight of the entropy bonus; 0 costs nothing.")
-    custom_loss: Text | None = later(None, "A loss of your own: package.module:name or file.py:name.")
-    adv_diff_clip: NonNegativeFloat = later(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
+    distillation: Literal["topk", "token", "reverse_kl"] = setting("topk", "How the teacher's distribution is learned.")
+    importance_clip: PositiveFloat | None = setting(2.0, "Largest importance weight of a sample; null = no correction.")
+    sequence_ratio: bool = setting(False, "One probability ratio for a whole answer (GSPO).")
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = setting(None, "Second clip of the loss for bad answers.")
+    kl_type: Literal["k1", "k2", "k3"] = setting("k3", "Estimator of the divergence that kl_coef weighs.")
+    entropy_coef: NonNegativeFloat = setting(0.0, "Weight of the entropy bonus; 0 costs nothing.")
+    custom_loss: Text | None = setting(None, "A loss of your own: package.module:name or file.py:name.")
+    adv_diff_clip: NonNegativeFloat = setting(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
     hint_extraction_model: Text | None = setting(
         None, "Model that the endpoint is asked for hints; null = judge_model."
     )
 
-    teacher: Literal["base", "current", "ema", "path"] = later("base", "Whose weights read the hint.")
+    teacher: Literal["base", "current", "ema", "path"] = setting("base", "Whose weights read the hint.")
     teacher_source: Literal["trainer", "engine"] = later("trainer", "Which worker computes the teacher.")
-    teacher_path: FsPath | None = later(None, "Hugging Face folder of the teacher where teacher is path.")
+    teacher_path: FsPath | None = setting(None, "Hugging Face folder of the teacher where teacher is path.")
     teacher_load_path: FsPath | None = later(None, "Teacher weights apart from that folder; null = in it.")
-    teacher_temperature: PositiveFloat = later(1.0, "Temperature of the teacher's distribution.")
-    ema_decay: Share = later(0.99, "How much of the slow average stays at each step, where teacher is ema.")
+    teacher_temperature: PositiveFloat = setting(1.0, "Temperature of the teacher's distribution.")
+    ema_decay: Share = setting(0.99, "How much of the slow average stays at each step, where teacher is ema.")
     teacher_gpus: NonNegativeInt | None = later(None, "GPUs of a teacher of its own; null = the trainer's.")
 
-    use_lora: bool = later(True, "Train a LoRA adapter; false = all weights.")
-    lora_rank: PositiveInt = later(16, "Rank of the adapter.")
-    lora_alpha: PositiveFloat = later(32.0, "Scale of the adapter, as alpha / rank.")
-    lora_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = later(0.0, "Dropout in front of the adapter.")
-    lora_target_modules: tuple[Text, ...] = later(("all-linear",), "Layers that get one: names, or all-linear.")
+    use_lora: bool = setting(True, "Train a LoRA adapter; false = all weights.")
+    lora_rank: PositiveInt = setting(16, "Rank of the adapter.")
+    lora_alpha: PositiveFloat = setting(32.0, "Scale of the adapter, as alpha / rank.")
+    lora_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(0.0, "Dropout in front of the adapter.")
+    lora_target_modules: tuple[Text, ...] = setting(("all-linear",), "Layers that get one: names, or all-linear.")
 
     num_gpus: NonNegativeInt | None = later(None, "GPUs of this node for everything together; null = all.")
     actor_gpus: NonNegativeInt | None = later(None, "GPUs that train; null = what is left.")
@@ -185,6 +185,8 @@ class TrainingConfig(Section):
 class ReleaseConfig(Section):
     """How a new version proves itself before it serves."""
 
+    max_kl: PositiveFloat = setting(1.0, "Farthest that a candidate may be from its parent, nats a token.")
+    min_distinct: Share = setting(0.35, "Least share of different token pairs in a candidate's answers to the probes.")
     probe_tokens: Annotated[int, Field(ge=256)] = later(
         256, "Tokens over which engine and trainer must agree about the change."
     )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from openclaw_rl.errors import OpenClawError
 from openclaw_rl.gateway.auth import KeyRing, new_key
 from openclaw_rl.protocols import Store
 
@@ -25,8 +27,17 @@ class _NewKey(BaseModel):
     label: str = Field(default="", max_length=200)
 
 
-def build_admin(store: Store, keys: KeyRing) -> web.Application:
-    """The routes that commands use."""
+class _Rollback(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    line: str = Field(pattern=f"^{USER_NAME.pattern}$")
+    number: int = Field(ge=0)
+
+
+def build_admin(
+    store: Store, keys: KeyRing, roll_back: Callable[[str, int], Awaitable[str]] | None = None
+) -> web.Application:
+    """The routes that commands use. `roll_back` puts a line's version live and returns its label."""
 
     async def add_key(request: web.Request) -> web.Response:
         try:
@@ -45,7 +56,20 @@ def build_admin(store: Store, keys: KeyRing) -> web.Application:
         await store.revoke_key(key_id, time.time())
         return web.json_response({"id": key_id})
 
+    async def put_live(request: web.Request) -> web.Response:
+        try:
+            asked = _Rollback.model_validate_json(await request.read())
+        except ValidationError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        assert roll_back is not None
+        try:
+            return web.json_response({"version": await roll_back(asked.line, asked.number)})
+        except OpenClawError as error:
+            return web.json_response({"error": str(error)}, status=409)
+
     app = web.Application()
+    if roll_back is not None:
+        app.router.add_post("/rollback", put_live)
     app.router.add_post("/keys", add_key)
     app.router.add_delete("/keys/{id}", revoke_key)
     return app

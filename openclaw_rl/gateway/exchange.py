@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from asyncio import Future
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -64,6 +64,10 @@ class Background:
             await asyncio.wait(self._tasks)
 
 
+async def _base_only(user: str) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """What every exchange needs from its neighbours."""
@@ -76,13 +80,15 @@ class Gateway:
     background: Background
     model_id: str
     """Names model and tokenizer: ids of another one mean nothing here."""
+    live_label: Callable[[str], Awaitable[str | None]] = _base_only
+    """The version that answers a user; None is the engine's own."""
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
 
     async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
         state = await self.engine.state()
-        version = _pinned_version(request.model, state)
+        version = _pinned_version(request.model, state) or await self.live_label(user)
         await self._reopen(user, identity.session_key)
         placement = self.sessions.place(
             Arrival(

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import lessons, queries, tasks
+from openclaw_rl.store import lessons, queries, steps, tasks
 from openclaw_rl.store.directory import database_path, wal_path
 from openclaw_rl.store.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 from openclaw_rl.store.sqlite import connect_reader
@@ -29,8 +29,10 @@ from openclaw_rl.types import (
     Session,
     Skip,
     Stage,
+    Step,
     Turn,
     TurnRecord,
+    Version,
 )
 
 T = TypeVar("T")
@@ -104,6 +106,14 @@ class StoreReader:
     def skips(self) -> dict[Skip, int]:
         """How many turns are not learned from, by the reason; the commonest first."""
         return self._ask(queries.skips)
+
+    def versions(self, line: str | None = None) -> list[Version]:
+        """All versions, or those of one line, in their order."""
+        return self._ask(lambda connection: steps.versions(connection, line))
+
+    def steps(self, line: str) -> list[Step]:
+        """The steps of a line, in their order."""
+        return self._ask(lambda connection: steps.line_steps(connection, line))
 
     def num_open(self, stage: Stage) -> int:
         """How many turns wait for a stage."""

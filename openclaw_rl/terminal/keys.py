@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import aiohttp
-import orjson
 from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.config import StoreConfig
-from openclaw_rl.errors import ConfigError, OpenClawError
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.gateway.admin import USER_NAME
 from openclaw_rl.gateway.auth import key_digest, new_key, read_key_file
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.terminal.address import KEY_FILE, read_address
+from openclaw_rl.terminal.address import KEY_FILE
+from openclaw_rl.terminal.admin import ask_server
 from openclaw_rl.terminal.inspection import NotFound
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
 from openclaw_rl.types import ApiKey, Json
-
-_ADMIN_SOCKET = Path("run", "admin.sock")
-
-
-class AdminRefused(OpenClawError):
-    """The running server did not do what was asked."""
 
 
 def show_keys(store: StoreConfig, *, as_json: bool) -> None:
@@ -97,7 +88,7 @@ def keys_table(keys: list[ApiKey], *, now: float) -> Table:
 
 
 async def _add(store: StoreConfig, user: str, label: str) -> dict[str, str]:
-    made = await _ask_server(store, "POST", "/keys", {"user": user, "label": label})
+    made = await ask_server(store, "POST", "/keys", {"user": user, "label": label})
     if made is not None:
         return {"id": made["id"], "key": made["key"]}
     key, secret = new_key(user, time.time(), label=label)
@@ -107,27 +98,6 @@ async def _add(store: StoreConfig, user: str, label: str) -> dict[str, str]:
 
 
 async def _revoke(store: StoreConfig, key_id: str) -> None:
-    if await _ask_server(store, "DELETE", f"/keys/{quote(key_id, safe='')}") is None:
+    if await ask_server(store, "DELETE", f"/keys/{quote(key_id, safe='')}") is None:
         async with await SqliteStore.open(store.data_dir, store.url) as writer:
             await writer.revoke_key(key_id, time.time())
-
-
-async def _ask_server(store: StoreConfig, method: str, path: str, body: Json = None) -> Any:
-    """The running server's answer; None when no server listens."""
-    address = read_address(store.data_dir)
-    socket = address.admin if address is not None and address.admin is not None else store.data_dir / _ADMIN_SOCKET
-    if not socket.exists():
-        return None
-    try:
-        async with (
-            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
-            session.request(method, f"http://admin{path}", data=None if body is None else orjson.dumps(body)) as reply,
-        ):
-            answer = orjson.loads(await reply.read())
-            if reply.status != 200:
-                raise AdminRefused(str(answer["error"]))
-            return answer
-    except aiohttp.ClientConnectorError:
-        return None  # a server that was killed leaves its socket behind
-    except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:
-        raise AdminRefused(f"the server did not answer as expected on {socket}: {error!r}") from error

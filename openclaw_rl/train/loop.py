@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +41,14 @@ class Trainer(Protocol):
 class Waiting(Protocol):
     """Samples of one line that no step has yet."""
 
-    line: str
-    num_samples: int
-    since: float
+    @property
+    def line(self) -> str: ...
+
+    @property
+    def num_samples(self) -> int: ...
+
+    @property
+    def since(self) -> float: ...
 
 
 class Log(Protocol):
@@ -91,7 +96,7 @@ class TrainLoop:
         trainer: Trainer,
         settings: LoopSettings,
         *,
-        release: Callable[[Version], asyncio.Future[None]],
+        release: Callable[[Version], Awaitable[None]],
         choose: Callable[[Sequence[Sample]], Sequence[Sample]],
         on_step: Callable[[Step], None] = lambda _: None,
         clock: Callable[[], float] = time.time,

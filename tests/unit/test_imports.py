@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"config"}),
     frozenset({"render", "model"}),
     # the stages: they meet as protocols, in pipeline.py
-    frozenset({"gateway", "engine", "store", "judge", "credit", "train"}),
+    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release"}),
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),

@@ -1,0 +1,77 @@
+"""`openclaw-rl versions` and `rollback`: what was learned, and which of it answers. Looking reads the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from openclaw_rl.config import StoreConfig
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.store import StoreReader
+from openclaw_rl.terminal.admin import ask_server
+from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
+from openclaw_rl.types import Json, Step, Version
+
+
+class NoServer(OpenClawError):
+    """A change that only the running server can make."""
+
+
+def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> None:
+    """Print the versions of all lines, or of one user's."""
+    reader = StoreReader.open(store.data_dir, store.url)
+    versions = reader.versions(user)
+    steps = {(step.line, step.number): step for line in {one.line for one in versions} for step in reader.steps(line)}
+    if as_json:
+        print_json([version_json(one, steps[one.line, one.number]) for one in versions])
+    elif versions:
+        make_console().print(versions_table(versions, steps, now=time.time()))
+    else:
+        make_console("stderr").print("Nothing was learned yet: all answers come from the base model, v0.", style="dim")
+
+
+def roll_back(store: StoreConfig, number: int, *, user: str) -> None:
+    """Put an earlier version of a user's line live, 0 for the base model."""
+    answer = asyncio.run(ask_server(store, "POST", "/rollback", {"line": user, "number": number}))
+    if answer is None:
+        raise NoServer("no server runs on this directory; start it with `openclaw-rl up`, then roll back")
+    make_console("stderr").print(f"{answer['version']} answers from now on.")
+
+
+def version_json(version: Version, step: Step) -> dict[str, Json]:
+    """A version and the step that made it."""
+    return {
+        "version": version.label,
+        "user": version.line,
+        "number": version.number,
+        "parent": version.parent,
+        "state": version.state,
+        "created_at": version.created_at,
+        "path": version.path,
+        "sha256": version.sha256,
+        "gate": version.gate,
+        "reason": version.reason,
+        "samples": list(step.sample_ids),
+        "metrics": dict(step.metrics),
+    }
+
+
+def versions_table(versions: Sequence[Version], steps: Mapping[tuple[str, int], Step], *, now: float) -> Table:
+    """One row each, the newest first; the one that answers stands out."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in ("version", "user", "state", "made", "samples", "loss", "reason"):
+        table.add_column(title, no_wrap=True)
+    for version in reversed(versions):
+        step = steps[version.line, version.number]
+        loss = step.metrics.get("loss/total")
+        words = (
+            *(version.label, version.line, version.state.replace("_", " "), ago(now - version.created_at)),
+            *(str(len(step.sample_ids)), "" if loss is None else f"{loss:+.3f}", version.reason),
+        )
+        style = "bold green" if version.state == "live" else "dim"
+        table.add_row(*(Text(one_line(word, 80)) for word in words), style=style)
+    return table

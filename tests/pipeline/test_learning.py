@@ -1,0 +1,46 @@
+"""The whole way on a tiny model: a correction becomes a version, and the next answer carries it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.store import StoreReader
+from tests.server import Server
+from tests.tiny import build_tiny_model
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_a_correction_changes_the_weights_that_answer(tmp_path: Path) -> None:
+    model = build_tiny_model(tmp_path / "model")
+    settings = (
+        "engine.type=embedded",
+        f"model.name={model}",
+        "training.batch_size=1",
+        "training.max_wait_s=0.1",
+        "training.truncated=score",  # a random model never comes to an end
+        "release.max_kl=1000",
+        "release.min_distinct=0",
+    )
+    with Server(tmp_path / "data", *settings) as server:
+        asked = [{"role": "user", "content": "what is rain"}]
+        first = server.chat(asked, max_tokens=12)
+        assert first.headers["X-OpenClaw-RL-Version"] == "v0"
+        said = first.json()["choices"][0]["message"]["content"]
+        corrected = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "no, shorter please"}]
+        server.chat(corrected, max_tokens=12)
+        reader = StoreReader.open(tmp_path / "data")
+        server.wait_until(lambda: any(one.state == "live" for one in reader.versions()), timeout_s=120.0)
+        assert server.chat("and what is snow", max_tokens=12).headers["X-OpenClaw-RL-Version"].startswith("v")
+        (version, *_) = reader.versions("local")
+        (step, *_) = reader.steps("local")
+        assert (version.number, step.state, version.parent) == (1, "done", 0)
+        assert step.metrics["sample/sampler_gap"] < 1e-3, "trainer and engine compute the same"
+        live = [one for one in reader.versions() if one.state == "live"][-1]
+        assert server.chat("what is ice", max_tokens=12).headers["X-OpenClaw-RL-Version"] == live.label
+        server.kill()
+        server.start()
+        live = [one for one in reader.versions() if one.state == "live"][-1]
+        assert server.chat("what is fog", max_tokens=12).headers["X-OpenClaw-RL-Version"] >= live.label
