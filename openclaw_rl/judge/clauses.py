@@ -8,8 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
-from openclaw_rl.judge.directives import Directive, correction, instruction, phrase_as, read_directive, style_hint
+from openclaw_rl.judge.directives import (
+    Directive,
+    correction,
+    instruction,
+    phrase_as,
+    read_directive,
+    says_more_than_style,
+    style_hint,
+)
 from openclaw_rl.judge.findings import Finding, Reading
 from openclaw_rl.judge.language import Found
 from openclaw_rl.judge.similarity import content
@@ -44,7 +53,8 @@ def declines(reading: Reading) -> list[Finding] | None:
     """A "no thanks" to an offer is the end of a good turn."""
     if not reading.has("no_thanks"):
         return None
-    return [Finding("declines", 1 if reading.scene.asked else 0, reading.low, strength=0)]
+    invited = reading.scene.questions or reading.scene.offered
+    return [Finding("declines", 1 if invited else 0, reading.low, strength=0)]
 
 
 def says_no(reading: Reading) -> list[Finding] | None:
@@ -52,12 +62,23 @@ def says_no(reading: Reading) -> list[Finding] | None:
     said = reading.clause.language.grammar["no"].match(reading.low)
     if not (said and reading.opening and said.end() == len(reading.low)) or "shield" in reading.at(0):
         return None
+    if reading.scene.offered:  # the offer is declined, unless a correction follows
+        return [Finding("no", 1 if reading.alone else 0, reading.low, strength=0)]
     return [] if reading.scene.asked else [Finding("no", -1, reading.low)]
 
 
 def is_amazed(reading: Reading) -> list[Finding] | None:
     """A "really?" or a "what?"."""
-    return [Finding("doubt", -1, reading.low)] if reading.clause.asked and reading.has("what") else None
+    if not reading.has("what"):
+        return None
+    if reading.clause.asked:
+        return [Finding("doubt", -1, reading.low)]
+    return [Finding("asks back", 0, reading.low, strength=0)] if reading.alone and not reading.found else None
+
+
+def mocks(reading: Reading) -> list[Finding] | None:
+    """A bare "not" after praise turns it round."""
+    return [Finding("sarcasm", -1, reading.low)] if reading.has("mocks") and not reading.opening else None
 
 
 def is_a_phrase(reading: Reading) -> list[Finding] | None:
@@ -108,7 +129,7 @@ def requests(reading: Reading) -> list[Finding] | None:
         return [Finding("redo", -1, clause.low)]
     if directive.act == "change":
         hint = instruction(clause, reading.words, directive)
-        if len(clause.low.split()) <= SHORT_REQUEST:
+        if len(clause.low.split()) <= SHORT_REQUEST and not says_more_than_style(clause, directive):
             hint = style_hint(clause.language, clause.low) or hint
         return [Finding("change request" if hint else "redo", -1, clause.low, hint)]
     if directive.act == "task":
@@ -161,7 +182,7 @@ def says_please(reading: Reading) -> list[Finding] | None:
     return [Finding("change request", -1, reading.low, hint)]
 
 
-INTERJECTIONS: tuple[ClauseRule, ...] = (declines, says_no, is_amazed, is_a_phrase)
+INTERJECTIONS: tuple[ClauseRule, ...] = (declines, says_no, is_amazed, mocks, is_a_phrase)
 ACTS: tuple[ClauseRule, ...] = (asks_for_a_part, requests, supposes, is_puzzled, asks, says_please)
 
 
@@ -171,7 +192,8 @@ def statement(reading: Reading) -> list[Finding]:
     negative = any(f.sign < 0 for f in findings)
     if reading.clause.language.grammar["next"].match(reading.low) and not negative:
         return [*findings, moves_on(reading)]
-    if not findings and (reading.denied or _contradicts(reading)):
+    findings = _conceded(reading, findings)
+    if not findings and (_denies(reading) or _contradicts(reading)):
         return [Finding("correction", -1, reading.low, _note(reading, reading.clause.sentence))]
     shielded = bool(reading.found) and all(f.category == "shield" for f in reading.found)
     vague = shielded or reading.bare or (reading.about_self and not negative)
@@ -184,9 +206,25 @@ def statement(reading: Reading) -> list[Finding]:
     if hint and (negative or not any(f.sign > 0 and f.strength for f in findings)):
         findings.append(Finding("correction", -1, reading.low, hint))
     told = [f for f in findings if f.rule != "neutral"]
-    if told or reading.scene.asked or (findings and not _goes_on(reading)):
+    open_question = reading.scene.asked or (
+        reading.scene.questions and not reading.scene.offered and not reading.has("tells")
+    )
+    if told or open_question or (findings and not _goes_on(reading)):
         return findings
     return findings + remark(reading)
+
+
+def _conceded(reading: Reading, findings: list[Finding]) -> list[Finding]:
+    """After "not what I expected, but" praise is what is meant."""
+    conceded = reading.clause.language.grammar["concedes"].search(reading.clause.sentence.lower())
+    if not (conceded and reading.has("turns")) or any(f.sign < 0 for f in findings):
+        return findings
+    return [replace(f, strength=2) if f.sign > 0 and f.strength else f for f in findings]
+
+
+def _denies(reading: Reading) -> bool:
+    """A "no" precedes; after an offer, what people say of themselves is why they decline it."""
+    return reading.denied and not (reading.scene.offered and (reading.has("own") or reading.has("speaker")))
 
 
 def _contradicts(reading: Reading) -> bool:

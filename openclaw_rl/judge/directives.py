@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from openclaw_rl.judge.language import Language
+from openclaw_rl.judge.language import WIDE, Language
 from openclaw_rl.judge.wording import EDGES, Clause, Words
 
 Act = Literal["change", "task", "none"]
@@ -87,6 +87,16 @@ def style_hint(language: Language, low: str) -> str | None:
         if "{" not in rule.template and rule.pattern.search(low):
             return rule.template
     return None
+
+
+def says_more_than_style(clause: Clause, directive: Directive) -> bool:
+    """Of a language without spaces, where words can not be counted: whether a request has more in it than a style."""
+    low = clause.low[directive.start :]
+    if not WIDE.search(low):
+        return False
+    rule = next((r for r in clause.language.hints if "{" not in r.template and r.pattern.search(low)), None)
+    left = rule.pattern.sub("", low) if rule else low
+    return len(clause.language.grammar["filler"].sub("", left)) > 1
 
 
 def instruction(clause: Clause, words: Words, directive: Directive) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from openclaw_rl.judge.language import WIDE, Found, Language, Lexicon
@@ -11,6 +12,9 @@ from openclaw_rl.types.learning import Score
 
 TELLING = 3
 """So many words with a meaning, beside the phrases themselves, make a complaint tell what is wrong."""
+MAX_QUESTION = 400
+"""Characters; a longer reply is no mere question."""
+_SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,38 @@ class Scene:
         return f"{self.request[:2000]}\n{self.reply[:2000]}".lower()
 
     @property
+    def questions(self) -> bool:
+        """Whether the reply ended with a question of any kind."""
+        return "?" in self._last[-3:]
+
+    @property
     def asked(self) -> bool:
-        """Whether the reply ended with a question of its own."""
-        return "?" in self.reply.rstrip()[-40:].replace("？", "?")
+        """Whether the reply only asks for what the task needs: it states nothing, and its question is no offer."""
+        if not self.questions or self.offered or len(self.reply) > MAX_QUESTION:
+            return False
+        told = [s for s in map(_plain, _SENTENCE.findall(self.reply)) if "?" not in s[-3:] and s.strip(" .!。")]
+        return all(self._says("prelude", sentence) for sentence in told)
+
+    @property
+    def offered(self) -> bool:
+        """Whether the reply closes with an offer ("Would you like ...?"), which asks for nothing the task needs."""
+        return self._says("offers", self._last)
+
+    @property
+    def _last(self) -> str:
+        sentences = [s for s in _SENTENCE.findall(self.reply[-MAX_QUESTION:]) if s.strip()]
+        return _plain(sentences[-1]) if sentences else ""
+
+    def _says(self, key: str, sentence: str) -> bool:
+        return any(language.grammar[key].search(sentence) for language in self.languages)
 
     @property
     def has_code(self) -> bool:
         return "```" in self.reply or "`" in self.request
+
+
+def _plain(sentence: str) -> str:
+    return " ".join(sentence.lower().replace("？", "?").replace("’", "'").split()).strip("*_\"'`) ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +101,11 @@ class Reading:
     @property
     def low(self) -> str:
         return self.clause.low
+
+    @property
+    def alone(self) -> bool:
+        """It is all of the message."""
+        return len(self.words.clauses) == 1
 
     @property
     def asks_whole(self) -> bool:

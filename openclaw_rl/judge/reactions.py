@@ -12,8 +12,8 @@ from functools import cache
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
-from openclaw_rl.judge.language import load_table
-from openclaw_rl.judge.similarity import asks_again, content
+from openclaw_rl.judge.language import Found, load_table
+from openclaw_rl.judge.similarity import asks_again, content, is_noise
 from openclaw_rl.judge.wording import MAX_CLAUSE, Clause, Words, clean, read_words
 
 _LOUD_QUESTION = re.compile(r"\?\s*\?")
@@ -39,9 +39,25 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
     if not any(f.sign < 0 and f.strength for f in findings) and asks_again(scene.request, words.plain):
         findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
-    if words.clauses and scene.asked and not any(f.sign and f.strength for f in findings):
+    if scene.asked and _is_answer(words, findings, scene):
         findings.append(Finding("answers the question", 1))
     return findings
+
+
+def _is_answer(words: Words, findings: list[Finding], scene: Scene) -> bool:
+    """Whether a message plainly answers: no complaint, no question back, not only "hm", no noise."""
+    if any(f.sign < 0 or (f.sign and f.strength) or f.rule == "asks back" for f in findings):
+        return False
+    return any(
+        not is_noise(clause.low) and not all_neutral(clause.low, scene.lexicon.find(clause.low))
+        for clause in words.clauses
+    )
+
+
+def all_neutral(low: str, found: list[Found]) -> bool:
+    """Whether a clause is nothing but neutral words ("hm", "lol")."""
+    covered = sum(f.end - f.start for f in found if f.category == "neutral")
+    return bool(found) and covered >= len(low.replace(" ", ""))
 
 
 def _of_clauses(words: Words, scene: Scene) -> list[Finding]:

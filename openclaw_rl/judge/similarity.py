@@ -70,3 +70,17 @@ def _close(a: str, b: str) -> bool:
     if a[0] != b[0] or min(len(a), len(b)) < 4 or abs(len(a) - len(b)) > 3:
         return False
     return SequenceMatcher(None, a, b, autojunk=False).ratio() >= 0.8
+
+
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+_RUN = 4
+
+
+def is_noise(low: str) -> bool:
+    """Whether a text is one word of neighbouring keys ("asdfgh") or of one or two letters over and over."""
+    word = low.strip()
+    if len(word) < _RUN or not word.isascii() or not word.isalpha():
+        return False
+    rows = [word[i : i + _RUN] for i in range(len(word) - _RUN + 1)]
+    typed = sum(any(run in keys or run[::-1] in keys for keys in _KEYS) for run in rows)
+    return typed * 2 >= len(rows) or len(set(word)) <= len(word) // 3

@@ -29,6 +29,9 @@ MAX_JSON = 200_000
 """Characters; nobody reports a failure in a longer object."""
 
 _ANY_CASE = frozenset({"reads", "exit", "clean", "opens", "tells_failure", "refused", "nothing_found"})
+_HEADING = re.compile(r"#{1,6} \S.*\n")
+_BLOCK = re.compile(r"(?ms)^ {0,3}```.*?(?:^ {0,3}```[ \t]*$|\Z)")
+_SPAN = re.compile(r"(?<=\w )`[^`\n]+`|`[^`\n]+`(?=,? [a-z])")
 _ORNAMENT = " \t\n*:>-❌⚠✗×✖!"
 _BAD_WORDS = frozenset({"error", "failed", "failure", "fail", "errored", "exception", "timeout", "denied", "rejected"})
 _NO_ERROR = frozenset({"none", "null", "false", "0", "no", "no error", "ok", "success", ""})
@@ -68,7 +71,16 @@ def _ends(text: str) -> str:
     return "\n".join(line[:MAX_LINE] for line in text.splitlines())
 
 
+def _unquoted(text: str) -> str:
+    """A text without what it quotes: code in a sentence, and the blocks of a document with headings."""
+    if _HEADING.match(text):
+        text = _BLOCK.sub("", text)
+    return _SPAN.sub("...", text)
+
+
 def _of_reading(text: str) -> tuple[Kind, str]:
+    if _HEADING.match(text):
+        return "success", "output"
     if _says("nothing_found").match(text):
         return "empty", "nothing found"
     short = len(text) <= 400 and text.count("\n") <= 3
@@ -90,7 +102,7 @@ def _of_text(text: str) -> tuple[Kind, str]:
     if exits and not located:
         return ("error", f"exit code {exits[-1]}") if int(exits[-1]) else ("success", "exit code 0")
     troubled = _has(low, "trouble_marks")
-    plain = _says("clean").sub(" ", text) if troubled else text
+    plain = _unquoted(_says("clean").sub(" ", text)) if troubled else text
     crashed = troubled and bool(_says("crashed").search(plain))
     if located and not crashed:
         return "success", "output"

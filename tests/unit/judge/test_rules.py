@@ -126,6 +126,17 @@ def test_it_is_mostly_right(lang: str, role: str) -> None:
         ("what do you mean by that", 0, ""),
         ("为什么？", 0, ""),
         ("运行报错了", -1, ""),
+        ("oh great, exactly what I did NOT ask for", -1, ""),
+        ("wow, very helpful... not", -1, ""),
+        ("I can't thank you enough", 1, ""),
+        ("perfect, that is the failure I wanted to see, thanks", 1, ""),
+        ("That is the opposite of what I wanted.", -1, ""),
+        ("Not what I expected, but it works great", 1, ""),
+        ("Not what I expected.", -1, ""),
+        ("不太对吧", -1, ""),
+        ("不太喜欢", -1, ""),
+        ("不用改了，很好", 1, ""),
+        ("不对，请用中文简短回答", -1, "请按这个要求回答：用中文简短回答。"),
     ],
 )
 def test_core_reactions_are_read_exactly(text: str, score: int, hint: str) -> None:
@@ -220,6 +231,49 @@ def test_an_answer_to_the_question_of_the_reply_is_progress() -> None:
     assert after("No, that's wrong.", reply="Does that help?").score == -1
 
 
+@pytest.mark.parametrize(
+    ("text", "scores", "hint"),
+    [
+        ("It's Paris.", (-1,), "Mind this correction: It is Paris."),
+        ("No, Paris", (-1,), "Mind this correction: No, Paris."),
+        ("No, it's Paris.", (-1,), "Mind this correction: No, it is Paris."),
+        ("what", (0, None), ""),
+        ("hm", (0, None), ""),
+        ("asdfgh", (0, None), ""),
+        ("lol", (0, None), ""),
+        ("yes please", (1,), ""),
+        ("no thanks", (1,), ""),
+        ("No, I have to go now", (0, 1, None), ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "offer",
+    [
+        "Would you like to know more about it?",
+        "Do you want me to tell you more?",
+        "Is there anything else I can do?",
+        "Let me know if you have questions.",
+        "Shall I go on?",
+        "Can I help with anything else?",
+    ],
+)
+def test_a_closing_offer_asks_for_no_answer(offer: str, text: str, scores: tuple[int | None, ...], hint: str) -> None:
+    reply = f"Berlin is the capital of France. {offer}"
+    verdict = after(text, request="What is the capital of France?", reply=reply)
+    assert verdict.score in scores
+    assert verdict.hints == ((hint,) if hint else ())
+
+
+@pytest.mark.parametrize("text", ["what", "hm", "asdfgh", "lol"])
+def test_noise_is_no_answer_to_a_question(text: str) -> None:
+    assert after(text, reply="Sure. For which day?").score in (0, None)
+
+
+def test_a_question_after_a_statement_makes_no_answer_of_a_correction() -> None:
+    reply = "Berlin is the capital of France. Which other capital are you interested in?"
+    assert after("It's Paris.", request="What is the capital of France?", reply=reply).score == -1
+
+
 def test_outright_feedback_comes_first() -> None:
     assert JUDGE.verdict(talk("Thanks!", feedback=(thumbs(1), thumbs(-1)))).score == -1
     assert JUDGE.verdict(talk("wrong", feedback=(thumbs(-1), thumbs(1)))).score == 1
@@ -263,6 +317,11 @@ def results(*texts: str, name: str = "read_file", arguments: str = "{}", tools: 
         ("exit code 0", "bash", "{}", 1),
         ("exit code 3", "bash", "{}", -1),
         ("no results", "search", "{}", 0),
+        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "read_file", "{}", 1),
+        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "bash", "{}", 1),
+        ("If it prints `error: command failed`, install it.", "bash", "{}", 1),
+        ("error: command failed", "bash", "{}", -1),
+        ("# example.com/m\n./main.go:3:2: error: undefined: x", "bash", "{}", -1),
         ("", "bash", "{}", None),
     ],
 )
