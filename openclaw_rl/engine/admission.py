@@ -11,7 +11,12 @@ from pathlib import Path
 
 from openclaw_rl.errors import EngineRefused, ModelError
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.types import BASE_VERSION, EngineState, GenerateRequest, Publication, ScoreRequest
+from openclaw_rl.types import BASE_VERSION, EngineState, GenerateRequest, Publication, Sampling, ScoreRequest
+
+COLDEST = 1e-20
+LARGEST_BIAS = 1e10
+LARGEST_PENALTY = 1e6
+"""Far beyond any use. Within them, and with any logits below 1e5, no sum or quotient of sampling leaves float32."""
 
 _LABEL = re.compile(r"v[0-9A-Za-z._-]{1,63}")
 """Labels travel in model names (`NAME@v3`, also written `NAME@3`), headers and metrics."""
@@ -32,12 +37,15 @@ def admit(request: GenerateRequest, state: EngineState) -> tuple[str, int]:
         )
     _check_ids("token_ids", request.token_ids, state)
     _check_ids("logit_bias", request.sampling.logit_bias, state)
+    _check_temperature(request.sampling.temperature)
+    _check_sizes(request.sampling)
     return version, min(request.sampling.max_tokens, room)
 
 
 def admit_score(request: ScoreRequest, state: EngineState) -> str:
     """The version that will score; raises `EngineRefused`."""
     version = _version(request.version, state)
+    _check_temperature(request.temperature)
     for number, token_ids in enumerate(request.sequences):
         if len(token_ids) > state.context_window:
             raise EngineRefused(
@@ -109,6 +117,29 @@ def _version(wanted: str | None, state: EngineState) -> str:
             code="version_not_found",
         )
     return version
+
+
+def _check_temperature(temperature: float) -> None:
+    if 0.0 < temperature < COLDEST:
+        raise EngineRefused(
+            f"temperature {temperature:g} is too small to divide by; send 0 for greedy answers, or at least {COLDEST}",
+            code="sampling_out_of_range",
+        )
+
+
+def _check_sizes(sampling: Sampling) -> None:
+    bias = max(map(abs, sampling.logit_bias.values()), default=0.0)
+    if bias > LARGEST_BIAS:
+        raise EngineRefused(
+            f"logit_bias has {bias:g}, more than {LARGEST_BIAS:g} on either side of 0; 100 decides any token",
+            code="sampling_out_of_range",
+        )
+    penalty = sampling.repetition_penalty
+    if not 1 / LARGEST_PENALTY <= penalty <= LARGEST_PENALTY:
+        raise EngineRefused(
+            f"repetition_penalty {penalty:g} is not within {1 / LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}; 1 is none",
+            code="sampling_out_of_range",
+        )
 
 
 def _check_ids(name: str, token_ids: Iterable[int], state: EngineState) -> None:

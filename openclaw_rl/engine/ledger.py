@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from dataclasses import replace
 
-from openclaw_rl.errors import EngineError, EngineLost
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import BASE_VERSION, Publication
 
@@ -46,15 +46,16 @@ class Ledger:
     async def replay(self, engine: Engine) -> None:
         """Loads everything again, in order, then makes the live version live; returns when both are done.
 
-        A version that the new worker refuses is dropped. If it was the live one, the one that was live before it, and
-        can be loaded, is live instead. `EngineLost` leaves the rest of the ledger for the next worker.
+        A version that the new worker refuses is dropped: its folder is gone or is no longer what was published. One
+        that fails otherwise is left for the next worker. If the live version is not there, the one that was live before
+        it, and is there, is live instead. `EngineLost` leaves the rest of the ledger for the next worker.
         """
         if self._published:
             _log.info("the new worker loads what was published", extra={"versions": [*self._published]})
-        for publication in tuple(self._published.values()):
-            await self._tell(engine, publication)
-        while self._live and not await self._tell(engine, replace(self._published[self._live[-1]], live=True)):
-            pass
+        there = {label for label, known in tuple(self._published.items()) if await self._tell(engine, known)}
+        for version in reversed(tuple(self._live)):
+            if version in there and await self._tell(engine, replace(self._published[version], live=True)):
+                break
 
     async def _tell(self, engine: Engine, publication: Publication) -> bool:
         """Whether the worker has it now."""
@@ -66,8 +67,13 @@ class Ledger:
             if self._deaths[version] == _MAX_DEATHS:
                 self._drop(version, f"{_MAX_DEATHS} workers died over it")
             raise
-        except EngineError as error:
+        except EngineRefused as error:
             self._drop(version, str(error))
+            return False
+        except EngineError as error:
+            _log.warning("version %s is left for the next worker, this one failed to load it: %s", version, error)
+            if self._live[-1:] == [version]:
+                _log.error("version %s is live and not there; the one before it stands in", version)
             return False
         del self._deaths[version]
         return True

@@ -169,31 +169,24 @@ class AdapterWeights:
         path = folder / WEIGHTS_FILE
         try:
             with safe_open(path, framework="pt") as file:
-                names = set(file.keys())
-                made = cls(
+                found = {name: file.get_slice(name).get_shape() for name in list(file.keys())}
+                # Without memory: a config may ask for any rank, and what the file holds is compared first.
+                outline = cls(
                     arch,
                     rank=config["r"],
                     alpha=config["lora_alpha"],
-                    targets=_targets_of(names, config["target_modules"], folder),
+                    targets=_targets_of(found, config["target_modules"], folder),
                     rslora=bool(config.get("use_rslora")),
-                    device=device,
+                    device=torch.device("meta"),
                     dtype=dtype,
                     rest=rest,
                 )
-                wanted = dict(made._named())
-                if odd := sorted(names ^ wanted.keys()):
-                    verb = "has the tensor" if odd[0] in names else "lacks the tensor"
-                    raise ModelError(
-                        f"{path} {verb} {odd[0]}: an adapter of a model with {arch.num_layers} layers targets "
-                        f"{', '.join(made.targets)} in each. Train or save it for this model."
-                    )
-                for name, view in wanted.items():
+                outline._check_shapes(found, path)
+                made = outline.over(torch.zeros(outline.flat.shape, device=device, dtype=dtype), rest)
+                for name, view in made._named():
                     tensor: Tensor = file.get_tensor(name)
-                    if tensor.shape != view.shape or not tensor.is_floating_point():
-                        raise ModelError(
-                            f"{name} in {path} is {tensor.dtype} of shape {list(tensor.shape)}; this model and rank "
-                            f"{made.rank} ask for floats of shape {list(view.shape)}. Train or save it for this model."
-                        )
+                    if not tensor.is_floating_point():
+                        raise ModelError(f"{name} in {path} is {tensor.dtype}, not floats. Save the adapter again.")
                     view.copy_(tensor)
                     rest()
         except FileNotFoundError as error:
@@ -268,6 +261,22 @@ class AdapterWeights:
                 b = next(pieces)[: projection.out_features * self.rank].view(self.rank, projection.out_features)
                 parts.append(LoraPart(out=out, rank=rank, b=b.t()))
         return LoraParts(a=a, parts=tuple(parts), scale=self.scale)
+
+    def _check_shapes(self, found: Mapping[str, list[int]], path: Path) -> None:
+        """Whether a file has all matrices of this adapter and no others."""
+        wanted = {name: list(view.shape) for name, view in self._named()}
+        if odd := sorted(found.keys() ^ wanted.keys()):
+            verb = "has the tensor" if odd[0] in found else "lacks the tensor"
+            raise ModelError(
+                f"{path} {verb} {odd[0]}: an adapter of a model with {self.arch.num_layers} layers targets "
+                f"{', '.join(self.targets)} in each. Train or save it for this model."
+            )
+        for name, shape in wanted.items():
+            if found[name] != shape:
+                raise ModelError(
+                    f"{name} in {path} has the shape {found[name]}; this model and rank {self.rank} ask for {shape}. "
+                    "Train or save it for this model."
+                )
 
     def _named(self) -> Iterator[tuple[str, Tensor]]:
         """Every matrix by PEFT's name."""

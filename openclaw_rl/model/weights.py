@@ -11,7 +11,7 @@ Opens safetensors and nothing else. Knows neither the network's maths nor quanti
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -30,9 +30,17 @@ _IGNORED = (".rotary_emb.inv_freq",)
 """Old Llama checkpoints carry these buffers; they follow from the config."""
 
 
-def load_weights(folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> Weights:
-    """The weights of the model in `folder`; a ModelError names the tensor that is missing or wrong."""
-    tensors = _Tensors(folder, _shapes(arch), device=torch.device(device), dtype=dtype)
+def load_weights(
+    folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype, check_numbers: bool = False
+) -> Weights:
+    """The weights of the model in `folder`; a ModelError names the tensor that is missing or wrong.
+
+    `check_numbers` reads all of them first, and refuses one that holds anything but finite numbers.
+    """
+    shapes = _shapes(arch)
+    tensors = _Tensors(folder, shapes, device=torch.device(device), dtype=dtype)
+    if check_numbers:
+        tensors.check_numbers(shapes)
     embedding = tensors.take("model.embed_tokens.weight")
     head = embedding if arch.tied_head else tensors.take("lm_head.weight")
     return Weights(
@@ -126,6 +134,13 @@ class _Tensors:
                     f"{self._places[name].file} has the tensor {name}, which no part of this architecture uses. "
                     "Save the model unquantised and with the config it was trained with."
                 )
+
+    def check_numbers(self, names: Iterable[str]) -> None:
+        for name in names:
+            place = self._places[name]
+            extremes = torch.stack(torch.aminmax(place.view()))  # both are NaN if any number is
+            if not extremes.to(self._dtype).isfinite().all():
+                raise ModelError(f"{name} in {place.file} holds numbers that are not finite. Publish earlier weights.")
 
     def take(self, name: str) -> Tensor:
         view = self._places[name].view()

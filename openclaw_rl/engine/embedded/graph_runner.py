@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from openclaw_rl.engine.embedded import sampling
-from openclaw_rl.engine.embedded.graphs import BATCH_SIZES, GraphDecoder
+from openclaw_rl.engine.embedded.decode_step import BATCH_SIZES
+from openclaw_rl.engine.embedded.graphs import GraphDecoder
 from openclaw_rl.engine.embedded.runner import NetworkRunner, Piece
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.network import Network

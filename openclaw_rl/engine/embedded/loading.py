@@ -189,7 +189,7 @@ def _load_version(
             return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
         if _architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
-        network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype))
+        network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype, check_numbers=True))
         return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
     except _UNREADABLE as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.engine.admission import admit, admit_publication, admit_retirement, admit_score, verify
+from openclaw_rl.engine.admission import (
+    COLDEST,
+    LARGEST_BIAS,
+    LARGEST_PENALTY,
+    admit,
+    admit_publication,
+    admit_retirement,
+    admit_score,
+    verify,
+)
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.gateway.exchange import _pinned_version
 from openclaw_rl.model.checksum import folder_sha256
@@ -78,6 +87,37 @@ def test_ids_beyond_the_vocabulary_are_refused(token_ids: list[int], bias: dict[
 
 def test_the_whole_vocabulary_is_admitted() -> None:
     assert admit(ask([0, 99], logit_bias={0: 1.0, 99: -1.0}), STATE)[0] == "v1"
+
+
+@pytest.mark.parametrize(
+    ("sampling", "part"),
+    [
+        ({"temperature": 1e-30}, "temperature 1e-30 is too small.*send 0"),
+        ({"temperature": 5e-324}, "temperature"),
+        ({"logit_bias": {1: 1.0, 2: 1e30}}, r"logit_bias has 1e\+30"),
+        ({"logit_bias": {1: -2 * LARGEST_BIAS, 2: 1.0}}, "logit_bias"),
+        ({"repetition_penalty": 2 * LARGEST_PENALTY}, r"repetition_penalty 2e\+06"),
+        ({"repetition_penalty": 0.5 / LARGEST_PENALTY}, "repetition_penalty 5e-07"),
+    ],
+)
+def test_numbers_that_float32_cannot_work_with_are_refused(sampling: dict[str, Any], part: str) -> None:
+    with pytest.raises(EngineRefused, match=part) as refusal:
+        admit(ask([1], **sampling), STATE)
+    assert (refusal.value.status, refusal.value.code) == (400, "sampling_out_of_range")
+
+
+@pytest.mark.parametrize("temperature", [0.0, COLDEST, 1e-8, 2.0])
+@pytest.mark.parametrize("penalty", [1 / LARGEST_PENALTY, 1.0, LARGEST_PENALTY])
+def test_everything_up_to_the_limits_is_admitted(temperature: float, penalty: float) -> None:
+    bias = {0: LARGEST_BIAS, 1: -LARGEST_BIAS}
+    request = ask([1], temperature=temperature, repetition_penalty=penalty, logit_bias=bias)
+    assert admit(request, STATE)[0] == "v1"
+
+
+def test_a_score_by_a_temperature_near_zero_is_refused() -> None:
+    assert admit_score(replace(scoring((1, 2)), temperature=COLDEST), STATE) == "v1"
+    with pytest.raises(EngineRefused, match="temperature 1e-30"):
+        admit_score(replace(scoring((1, 2)), temperature=1e-30), STATE)
 
 
 def test_a_sequence_may_fill_the_window() -> None:

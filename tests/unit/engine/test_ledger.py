@@ -10,7 +10,7 @@ import pytest
 
 from openclaw_rl.engine.ledger import Ledger
 from openclaw_rl.engine.scripted import ScriptedEngine, ScriptedOptions
-from openclaw_rl.errors import EngineError, EngineLost
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
 from openclaw_rl.types import Publication
 from tests.unit.engine.prompts import BASE_AGAIN, saved
 
@@ -121,9 +121,36 @@ async def test_when_all_are_lost_the_base_is_live(
     tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = ledger_of(saved(tmp_path, "v1"), saved(tmp_path, "v2"))
-    failures: dict[str, Exception] = {label: EngineError("out of memory") for label in ("v1", "v2")}
+    failures: dict[str, Exception] = {label: EngineRefused("the folder is gone") for label in ("v1", "v2")}
     assert await replayed(ledger, Picky(tokenizer_folder, failures)) == (("v0",), "v0")
     assert "version v2 was live and is lost; v0 takes its place" in caplog.messages
+
+
+@pytest.mark.parametrize("failure", [EngineError("a defect"), EngineUnavailable("too busy")], ids=type)
+async def test_a_version_that_was_not_refused_is_left_for_the_next_worker(
+    tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: EngineError
+) -> None:
+    ledger = ledger_of(*(saved(tmp_path, label) for label in ("v1", "v2", "v3")))
+    for _ in range(4):  # more often than deaths are borne
+        engine = Picky(tokenizer_folder, {"v3": failure})
+        assert await replayed(ledger, engine) == (("v0", "v1", "v2"), "v2")
+        assert engine.told == [("v1", False), ("v2", False), ("v3", False), ("v2", True)]
+    assert "version v3 is live and not there; the one before it stands in" in caplog.messages
+    assert await replayed(ledger, Picky(tokenizer_folder)) == (("v0", "v1", "v2", "v3"), "v3")
+
+
+async def test_a_live_version_that_loads_but_does_not_go_live_gives_way_for_once(
+    tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    class Stubborn(Picky):
+        async def publish(self, publication: Publication) -> None:
+            if (publication.version, publication.live) == ("v2", True):
+                raise EngineError("a defect")
+            await super().publish(publication)
+
+    ledger = ledger_of(saved(tmp_path, "v1"), saved(tmp_path, "v2"))
+    assert await replayed(ledger, Stubborn(tokenizer_folder)) == (("v0", "v1", "v2"), "v1")
+    assert await replayed(ledger, Picky(tokenizer_folder)) == (("v0", "v1", "v2"), "v2")
 
 
 async def test_a_death_drops_nothing(tokenizer_folder: Path, tmp_path: Path) -> None:

@@ -302,6 +302,7 @@ Q1 = "base_model.model.model.layers.1.self_attn.q_proj"
         ({f"{Q1}.lora_B.weight": None}, f"lacks the tensor {Q1}.lora_B.weight"),
         ({Q1.replace("s.1", "s.2") + ".lora_A.weight": torch.ones(4, 48)}, "has the tensor .*layers.2"),
         ({f"{Q1}.lora_A.weight": torch.ones(5, 48)}, rf"{Q1}.lora_A.weight .*\[5, 48\].*rank 4.*\[4, 48\]"),
+        ({f"{Q1}.lora_A.weight": torch.ones(4 * 48)}, rf"{Q1}.lora_A.weight .*\[192\].*\[4, 48\]"),
         ({f"{Q1}.lora_A.weight": torch.ones(4, 48, dtype=torch.int32)}, "is torch.int32"),
         ({f"{Q1}.lora_A.weight": torch.full((4, 48), float("nan"))}, "not finite"),
         ({"base_model.model.lm_head.lora_A.weight": torch.ones(4, 48)}, "is for lm_head, q_proj, v_proj"),
@@ -316,6 +317,16 @@ def test_a_file_for_another_model_is_refused(
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, tmp_path / "a" / WEIGHTS)
     with pytest.raises(ModelError, match=message):
         load(tmp_path / "a", network)
+
+
+def test_shapes_are_compared_before_there_is_memory_for_them(network: Network, tmp_path: Path) -> None:
+    nowhere = torch.device("xpu")  # a device that is not there: taking memory on it fails
+    write_peft(tmp_path / "right", network.arch)
+    with pytest.raises((AssertionError, RuntimeError), match="(?i)xpu"):
+        AdapterWeights.load(tmp_path / "right", network.arch, device=nowhere, dtype=torch.float32)
+    write_peft(tmp_path / "wrong", network.arch, PEFT_DEFAULTS | {"r": 4096})
+    with pytest.raises(ModelError, match=r"has the shape \[4, 48\].*rank 4096 ask for \[4096, 48\]"):
+        AdapterWeights.load(tmp_path / "wrong", network.arch, device=nowhere, dtype=torch.float32)
 
 
 def test_a_broken_folder_is_refused(network: Network, tmp_path: Path) -> None:

@@ -258,6 +258,29 @@ def test_a_wrong_or_partial_checkpoint_is_named(folder: Path, damage: Damage, me
         load_weights(folder, arch, device=CPU, dtype=torch.float32)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("name", ["model.norm.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
+def test_numbers_that_are_not_finite_are_refused_where_that_is_asked_for(folder: Path, name: str, bad: float) -> None:
+    arch = Architecture.from_config(json.loads((folder / "config.json").read_text()))
+    assert arch is not None
+    load_weights(folder, arch, device=CPU, dtype=torch.float32, check_numbers=True)
+    tensors = tensors_of(folder)
+    tensors[name].view(-1)[-1] = bad
+    save_file(tensors, folder / FILE)
+    with pytest.raises(ModelError, match=f"{name} in .*{FILE} holds numbers that are not finite"):
+        load_weights(folder, arch, device=CPU, dtype=torch.float32, check_numbers=True)
+    load_weights(folder, arch, device=CPU, dtype=torch.float32)  # a base is not read before it is used
+
+
+def test_a_number_that_only_another_precision_holds_is_not_finite(folder: Path) -> None:
+    arch = Architecture.from_config(json.loads((folder / "config.json").read_text()))
+    assert arch is not None
+    having("model.norm.weight", torch.full((48,), 3.4e38))(folder)
+    load_weights(folder, arch, device=CPU, dtype=torch.float32, check_numbers=True)
+    with pytest.raises(ModelError, match="model.norm.weight in .* not finite"):
+        load_weights(folder, arch, device=CPU, dtype=torch.bfloat16, check_numbers=True)
+
+
 def test_the_embedded_layout_computes_what_transformers_order_does(folder: Path) -> None:
     ids = some_ids(6)
     apart = compute(load_network(folder), ids)

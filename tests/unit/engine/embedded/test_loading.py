@@ -206,6 +206,13 @@ async def test_full_weights_are_published_beside_the_base(folders: dict[str, Pat
         await engine.publish(
             Publication(version="v2", path=str(folders["llama"]), sha256=folder_sha256(folders["llama"]))
         )
+    model.model.layers[1].mlp.up_proj.weight.data[3, 5] = float("nan")
+    model.save_pretrained(tmp_path / "broken")
+    broken = Publication(version="v3", path=str(tmp_path / "broken"), sha256=folder_sha256(tmp_path / "broken"))
+    with pytest.raises(EngineRefused, match=r"layers\.1\.mlp\.up_proj\.weight .* not finite"):
+        await engine.publish(broken)
+    state = await engine.state()
+    assert (state.versions, state.live_version) == (("v0", "v1"), "v1")
     await engine.close()
 
 

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from openclaw_rl.engine.admission import COLDEST, LARGEST_BIAS, LARGEST_PENALTY
 from openclaw_rl.engine.embedded.sampling import Draws, Row, draw, gather_logprobs, invert, truncate, uniform
 from openclaw_rl.types import Sampling
 
@@ -287,6 +288,22 @@ def test_a_row_that_is_no_distribution_fails_alone(bad: list[float], temperature
     expected = draw(logits[[0, 2]], [Row(options, (0,), 3, CPU) for _ in range(2)], [4, 6])
     assert [got.token_ids[i] for i in (0, 2)] == expected.token_ids
     assert [got.logprobs[i] for i in (0, 2)] == expected.logprobs
+
+
+@pytest.mark.parametrize("truncation", [{}, {"min_p": 1e-300, "top_k": 3, "top_p": 1e-300}])
+@pytest.mark.parametrize("bias", [-LARGEST_BIAS, 0.0, LARGEST_BIAS])
+@pytest.mark.parametrize("penalty", [1 / LARGEST_PENALTY, 1.0, LARGEST_PENALTY])
+@pytest.mark.parametrize("temperature", [0.0, COLDEST, 2.0])
+def test_at_the_limits_of_what_is_admitted_there_is_a_token(
+    temperature: float, penalty: float, bias: float, truncation: dict[str, float]
+) -> None:
+    options = sampling(
+        temperature=temperature, repetition_penalty=penalty, logit_bias={0: bias, 3: bias}, top_logprobs=2, **truncation
+    )
+    for logits in ([1e5, -1e5, 0.0, 1e5], [-1e5, -1e5, -1e5, -1.0], LOGITS):
+        (drawn,) = draws(logits, options, range(1), prompt_ids=(0, 1))
+        assert drawn.failed == [False]
+        assert math.isfinite(drawn.logprobs[0])
 
 
 def test_a_bias_beyond_float32_fails_its_row_and_no_other() -> None:
