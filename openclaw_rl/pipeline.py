@@ -257,7 +257,7 @@ async def _training(
         yield
         return
     training = config.training
-    trainer = TrainerProcess(model.path, {"device": "cpu", "dtype": "float32", "threads": config.engine.threads})
+    trainer = TrainerProcess(model.path, {"device": config.engine.device, "threads": config.engine.threads})
     settings = LoopSettings(
         batch_size=training.batch_size,
         max_wait_s=training.max_wait_s,

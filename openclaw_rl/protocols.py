@@ -129,13 +129,16 @@ class Renderer(Protocol):
 class Judge(Protocol):
     """Reads what followed a reply. Never raises for what a model or a function did: that is a failed verdict.
 
-    `name` and `prompt_version` are stored with every judgement. `close` ends what it needs.
+    `name` and `prompt_version` are stored with every judgement. `forget`: answers that were kept are not used again,
+    since the judge is not believed. `close` ends what it needs.
     """
 
     name: str
     prompt_version: str
 
     async def judge(self, evidence: Evidence) -> Verdict: ...
+
+    def forget(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -7,7 +7,9 @@ about anything else in that batch either. No answer, or no opinion, is no lie; b
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
@@ -65,19 +67,35 @@ class Canaries:
 
 
 class Examined:
-    """A judge that knows canaries may come, and whether it had a say since `was_asked` was last cleared."""
+    """A judge that canaries are for. It tells `noting_who_is_asked` when it has a say."""
 
     def __init__(self, inner: Judge) -> None:
         self.name, self.prompt_version = inner.name, inner.prompt_version
         self.inner = inner
-        self.was_asked = False
 
     async def judge(self, evidence: Evidence) -> Verdict:
-        self.was_asked = True
+        _asked.get(set()).add(self)
         return await self.inner.judge(evidence)
+
+    def forget(self) -> None:
+        self.inner.forget()
 
     async def close(self) -> None:
         await self.inner.close()
+
+
+_asked: ContextVar[set[Examined]] = ContextVar("asked")
+
+
+@contextmanager
+def noting_who_is_asked() -> Iterator[set[Examined]]:
+    """Who has a say inside, however deep in a chain. Of this task alone: several cases are judged at once."""
+    asked: set[Examined] = set()
+    token = _asked.set(asked)
+    try:
+        yield asked
+    finally:
+        _asked.reset(token)
 
 
 def examine(canaries: Sequence[Canary], verdicts: Sequence[Verdict]) -> Finding:

@@ -41,6 +41,11 @@ class Chain:
         hints = next((v.hints for v in (decisive, *asked) if v.hints and v.outcome != "failed"), ())
         return replace(decisive, reason="; ".join(reversed(said)), hints=hints)
 
+    def forget(self) -> None:
+        """Every judge forgets."""
+        for judge in self._judges:
+            judge.forget()
+
     async def close(self) -> None:
         """Closes every judge."""
         for judge in self._judges:

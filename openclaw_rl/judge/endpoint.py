@@ -95,8 +95,7 @@ class EndpointAsker:
 
     async def ask(self, messages: Sequence[Message], *, question: Question, seed: int) -> str:
         """The model's answer, from memory where it was asked the same before; raises `AskFailed`."""
-        # In a thread: redacting a long conversation takes milliseconds, in which chat would stand still.
-        body = await asyncio.to_thread(self._body, messages, question, seed)
+        body = self._body(await self._outgoing(tuple(messages)), question, seed)
         key = hashlib.sha256(body).digest()
         if (known := self._cache.get(key)) is not None:
             self._cache.move_to_end(key)
@@ -113,7 +112,10 @@ class EndpointAsker:
         return answer
 
     async def _outgoing(self, messages: tuple[Message, ...]) -> list[dict[str, Json]]:
-        """The messages as they leave. Once for all votes on a question, and in a thread: secrets take long to find."""
+        """The messages as they leave. Once for all votes that wait for it.
+
+        In a thread: redacting a long conversation takes milliseconds, in which chat would stand still.
+        """
         work = self._redacting.get(messages)
         if work is None:
             redacted = asyncio.to_thread(
@@ -123,17 +125,21 @@ class EndpointAsker:
             work.add_done_callback(lambda _: self._redacting.pop(messages, None))
         return await asyncio.shield(work)
 
+    def forget(self) -> None:
+        """Everything is asked anew from here on."""
+        self._cache.clear()
+
     async def close(self) -> None:
         """Closes the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
-    def _body(self, messages: Sequence[Message], question: Question, seed: int) -> bytes:
+    def _body(self, outgoing: list[dict[str, Json]], question: Question, seed: int) -> bytes:
         return orjson.dumps(
             {
                 "model": self._models[question],
-                "messages": [{"role": m.role, "content": self._redact(m.content)} for m in messages],
+                "messages": outgoing,
                 "temperature": self._temperature,
                 "max_tokens": self._max_tokens,
                 "seed": seed,

@@ -40,6 +40,10 @@ class ExplicitFirst:
         asked = tuple(vote for vote in verdict.votes if vote.question == "hint")
         return Verdict(outcome="scored", score=scores[-1], reason=reason, votes=(vote, *asked), hints=verdict.hints)
 
+    def forget(self) -> None:
+        """The inner judge forgets."""
+        self._inner.forget()
+
     async def close(self) -> None:
         """Closes the inner judge."""
         await self._inner.close()

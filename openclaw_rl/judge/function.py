@@ -72,6 +72,9 @@ class FunctionJudge:
                 self._waiting.remove(entry)
         return _verdict(answer.result())
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
     async def close(self) -> None:
         """Nothing to let go of; a stuck call dies with the process."""
 

@@ -9,8 +9,11 @@ A batch is leased, judged together with its canaries, and stored in one transact
 did not, nothing of the batch is: it is held and tried again, and after MAX_HELD in a row judging is paused, visibly
 (the flag `judge.paused`, the log, the metrics). While it is paused only canaries are tried, at growing intervals; when
 they come out right it goes on by itself. A judge that is down fails its canaries too: so an outage costs no turn one
-of its attempts, and a single turn that no judge can answer does not stop the others. Of several judges, each is given
-canaries of its own whenever it had a say.
+of its attempts, and a single turn that no judge can answer does not stop the others.
+
+Of several judges, each is given canaries of its own whenever it had a say. The above is about the first, whom every
+turn needs. Where a later one gets its canaries wrong, only the turns that it was asked about wait, longer each time,
+and the flag names it; the others are stored.
 
 Knows rows and verdicts. Whatever a judge or the store does, the worst that happens here is a delay.
 """
@@ -20,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,7 +31,7 @@ from typing import Protocol
 from openclaw_rl.config import Config
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
-from openclaw_rl.judge.canaries import Canaries, Examined, Finding, examine
+from openclaw_rl.judge.canaries import Canaries, Examined, Finding, examine, noting_who_is_asked
 from openclaw_rl.judge.evidence import build_evidence
 from openclaw_rl.judge.registry import join
 from openclaw_rl.protocols import Judge, Lessons
@@ -48,7 +51,7 @@ from openclaw_rl.types import (
 log = logging.getLogger(__name__)
 
 PAUSED = "judge.paused"
-"""The flag that says why nothing is judged; it outlives the process."""
+"""The flag that says why nothing is judged, or not all; it outlives the process."""
 
 MAX_HELD = 3
 """Batches held in a row before judging is paused."""
@@ -111,6 +114,21 @@ class _Case:
     evidence: Evidence
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    verdict: Verdict
+    asked: set[Examined]
+    """Who had a say, whoever decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """Why a judge behind the first is not believed, and how long its turns wait."""
+
+    trouble: str
+    again_s: float
+
+
 class JudgeLoop:
     """Asks the judges, the next where one cannot say, until it is cancelled. `canaries` None believes them unseen."""
 
@@ -136,6 +154,7 @@ class JudgeLoop:
         self._is_paused = False
         self._num_held = 0
         self._retry_s = settings.retry_s
+        self._doubts: dict[Examined, _Doubt] = {}
 
     async def run(self) -> None:
         """Until cancelled; a store that fails is asked again."""
@@ -169,11 +188,18 @@ class JudgeLoop:
         if not cases:
             return
         async with self._renewed([case.held for case in cases]):
-            verdicts, trouble = await self._ask([case.evidence for case in cases])
-        if trouble is None:
-            await self._believe(cases, verdicts)
-        else:
+            answers, troubles = await self._ask([case.evidence for case in cases])
+        trouble = troubles[self._members[0]]
+        if trouble is not None:
             await self._hold(cases, trouble)
+            return
+        in_doubt = {member for member, trouble in troubles.items() if trouble is not None}
+        for member in in_doubt:
+            member.forget()
+        judged = list(zip(cases, answers, strict=True))
+        await self._believe([(case, a.verdict) for case, a in judged if not a.asked & in_doubt])
+        await self._doubt(troubles)
+        await self._put_off([(case.held, a.asked & in_doubt) for case, a in judged if a.asked & in_doubt])
 
     async def _until_due(self, woken: asyncio.Event) -> None:
         due_at = await self._lessons.next_due("judge")
@@ -221,18 +247,22 @@ class JudgeLoop:
             return Verdict(outcome="failed", reason=f"its evidence cannot be read: {type(error).__name__}")
         return evidence or Verdict(outcome="abstained", reason=SIDE_ROLES_ONLY)
 
-    async def _ask(self, evidence: Sequence[Evidence]) -> tuple[list[Verdict], str | None]:
-        """The verdicts on these, and why they are not to be believed, if they are not."""
+    async def _ask(self, evidence: Sequence[Evidence]) -> tuple[list[_Answer], dict[Examined, str | None]]:
+        """The answers on these; and what is wrong, if anything, with the first judge and the others who had a say."""
         first, *others = self._members
-        for member in self._members:
-            member.was_asked = False
         slots = asyncio.Semaphore(self._settings.num_at_once)
-        asking = asyncio.gather(*(self._verdict(self._judge, one, slots) for one in evidence))
-        trouble, verdicts = await asyncio.gather(self._examine(first, slots), asking)
-        for member in others:
-            if trouble is None and member.was_asked:
-                trouble = await self._examine(member, slots)
-        return verdicts, trouble
+        asking = asyncio.gather(*(self._answer(one, slots) for one in evidence))
+        trouble, answers = await asyncio.gather(self._examine(first, slots), asking)
+        troubles = {first: trouble}
+        if trouble is None:
+            for member in others:
+                if any(member in answer.asked for answer in answers):
+                    troubles[member] = await self._examine(member, slots)
+        return answers, troubles
+
+    async def _answer(self, evidence: Evidence, slots: asyncio.Semaphore) -> _Answer:
+        with noting_who_is_asked() as asked:
+            return _Answer(await self._verdict(self._judge, evidence, slots), asked)
 
     async def _examine(self, member: Examined, slots: asyncio.Semaphore) -> str | None:
         """What is wrong with a judge, by its verdicts on a known-good and a known-bad case."""
@@ -278,11 +308,11 @@ class JudgeLoop:
             renewing.cancel()
             await asyncio.wait((renewing,))
 
-    async def _believe(self, cases: Sequence[_Case], verdicts: Sequence[Verdict]) -> None:
+    async def _believe(self, judged: Sequence[tuple[_Case, Verdict]]) -> None:
         """Stores what was decided; what the judge failed is tried again later, as often as is allowed."""
         self._num_held, self._retry_s = 0, self._settings.retry_s
         decided: list[tuple[Lease, Verdict]] = []
-        for case, verdict in zip(cases, verdicts, strict=True):
+        for case, verdict in judged:
             held = case.held
             if verdict.outcome == "failed" and held.attempts + 1 < self._settings.max_attempts:
                 again_s = min(self._settings.again_s * 2**held.attempts, MAX_AGAIN_S)
@@ -313,8 +343,31 @@ class JudgeLoop:
             if stored:
                 self._watch.judged(verdict.outcome)
 
+    async def _doubt(self, troubles: Mapping[Examined, str | None]) -> None:
+        """Notes which judges behind the first are in trouble, and which no longer."""
+        doubts = dict(self._doubts)
+        for member, trouble in troubles.items():
+            doubt = doubts.pop(member, None)
+            if trouble is not None:
+                again_s = self._settings.retry_s if doubt is None else min(2 * doubt.again_s, MAX_RETRY_S)
+                doubts[member] = _Doubt(trouble, again_s)
+            elif doubt is not None:
+                log.info("the judge %s got the known cases right again", member.name)
+        if doubts != self._doubts:
+            await self._lessons.set_flag(PAUSED, _told(doubts.values()))
+            self._doubts = doubts  # after the flag: if the store fails, the next canaries set it, or take it down
+
+    async def _put_off(self, waiting: Sequence[tuple[Lease, set[Examined]]]) -> None:
+        """No turn loses an attempt by a judge that is in trouble."""
+        for held, in_doubt in waiting:
+            again_s = max(self._doubts[member].again_s for member in in_doubt)
+            await self._lessons.give_back(held, due_at=self._clock() + again_s, count_attempt=False)
+        if waiting:
+            log.warning("%d turns wait: %s", len(waiting), _told(self._doubts.values()))
+
     async def _hold(self, cases: Sequence[_Case], trouble: str) -> None:
-        """Nothing of the batch is stored, and no turn loses an attempt by it."""
+        """Nothing of the batch is stored or remembered, and no turn loses an attempt by it."""
+        self._judge.forget()
         self._num_held += 1
         for case in cases:
             await self._lessons.give_back(case.held, due_at=self._clock(), count_attempt=False)
@@ -328,16 +381,15 @@ class JudgeLoop:
         await self._back_off()
 
     async def _probe(self) -> None:
-        """Canaries alone, to all judges, until they come out right."""
-        slots = asyncio.Semaphore(self._settings.num_at_once)
-        troubles = await asyncio.gather(*(self._examine(member, slots) for member in self._members))
-        if any(troubles):
+        """Canaries alone, to the first judge, until they come out right."""
+        first = self._members[0]
+        if await self._examine(first, asyncio.Semaphore(self._settings.num_at_once)) is not None:
             await self._back_off()
             return
-        await self._lessons.set_flag(PAUSED, None)
+        await self._lessons.set_flag(PAUSED, _told(self._doubts.values()))
         self._is_paused, self._num_held, self._retry_s = False, 0, self._settings.retry_s
         self._watch.judging_paused(False)
-        log.info("judging goes on: the judge %s got the known cases right", self._judge.name)
+        log.info("judging goes on: the judge %s got the known cases right", first.name)
 
     async def _back_off(self) -> None:
         retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, MAX_RETRY_S)
@@ -349,6 +401,12 @@ _REMEDY = (
     "it is tried again by itself; look at it with `openclaw-rl judge`, choose another one (evaluation.judge), or "
     "believe it unseen (evaluation.canaries=false)"
 )
+
+
+def _told(doubts: Iterable[_Doubt]) -> str | None:
+    """What people are told while only some turns wait."""
+    troubles = "; ".join(doubt.trouble for doubt in doubts)
+    return f"{troubles}; only the turns that it is asked about wait; {_REMEDY}" if troubles else None
 
 
 def _may_teach(session: Session, record: TurnRecord) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.hints import accept_hints
@@ -36,6 +36,13 @@ class Asker(Protocol):
     async def ask(self, messages: Sequence[Message], *, question: Question, seed: int) -> str: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """An asker that keeps answers, and can be told not to use them again."""
+
+    def forget(self) -> None: ...
 
 
 class PanelJudge:
@@ -84,6 +91,11 @@ class PanelJudge:
         if decision.score is None:
             return Verdict(outcome="abstained", reason=decision.reason, votes=votes, hints=hints)
         return Verdict(outcome="scored", score=decision.score, reason=remark, votes=votes, hints=hints)
+
+    def forget(self) -> None:
+        """An asker that keeps answers forgets them."""
+        if isinstance(self._asker, Remembering):
+            self._asker.forget()
 
     async def close(self) -> None:
         """Closes the asker."""

@@ -41,6 +41,9 @@ class RulesJudge:
     async def judge(self, evidence: Evidence) -> Verdict:
         return self.verdict(evidence)
 
+    def forget(self) -> None:
+        """Nothing is kept."""
+
     async def close(self) -> None:
         """There is nothing to end."""
 

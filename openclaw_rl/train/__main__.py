@@ -1,6 +1,6 @@
 """The trainer's worker process: one order per line on standard input, one report per line on standard output.
 
-python -m openclaw_rl.train --model FOLDER --options '{"device": "cpu", "dtype": "float32", "threads": 2}'
+python -m openclaw_rl.train --model FOLDER --options '{"device": "auto", "threads": 2}'
 
 It ends when standard input does, so a parent that dies, however it dies, leaves no trainer behind. An order that cannot
 be carried out is answered with an error and harms no other. Logs are JSON lines on standard error.
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Works until standard input ends; the exit status."""
     parser = argparse.ArgumentParser(prog="openclaw_rl.train")
     parser.add_argument("--model", type=Path, required=True, help="a Hugging Face folder with safetensors")
-    parser.add_argument("--options", type=json.loads, default={}, help="JSON object: device, dtype, threads")
+    parser.add_argument("--options", type=json.loads, default={}, help="JSON object: device, threads")
     arguments = parser.parse_args(argv)
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
@@ -45,11 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments.options
     if options.get("threads"):
         torch.set_num_threads(options["threads"])
-    trainer = Trainer(
-        arguments.model,
-        device=torch.device(options.get("device", "cpu")),
-        dtype=getattr(torch, options.get("dtype", "float32")),
-    )
+    wanted = options.get("device", "auto")
+    device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    trainer = Trainer(arguments.model, device=device, dtype=dtype)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report
     for line in sys.stdin:

@@ -45,6 +45,9 @@ class Unhurried:
         await asyncio.sleep(random.uniform(0.0, 0.01))
         return await self._inner.judge(evidence)
 
+    def forget(self) -> None:
+        self._inner.forget()
+
     async def close(self) -> None:
         await self._inner.close()
 

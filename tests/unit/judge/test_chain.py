@@ -21,11 +21,14 @@ class Fixed:
         self.name, self.prompt_version = name, f"{name}-1"
         self.verdict = verdict
         self.num_asked = 0
-        self.is_closed = False
+        self.is_closed = self.has_forgotten = False
 
     async def judge(self, evidence: Evidence) -> Verdict:
         self.num_asked += 1
         return self.verdict
+
+    def forget(self) -> None:
+        self.has_forgotten = True
 
     async def close(self) -> None:
         self.is_closed = True
@@ -72,6 +75,12 @@ async def test_hints_of_who_abstained_are_kept() -> None:
     assert (await judge.judge(talk("x"))).hints == HINTED.hints
     judge, _ = chain(HINTED, ABSTAINED)
     assert (await judge.judge(talk("x"))).hints == HINTED.hints
+
+
+def test_all_of_them_forget() -> None:
+    judge, judges = chain(PLUS, PLUS)
+    judge.forget()
+    assert all(j.has_forgotten for j in judges)
 
 
 async def test_names_versions_and_closing() -> None:

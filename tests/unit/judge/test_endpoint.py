@@ -135,6 +135,19 @@ async def test_hints_may_have_a_model_of_their_own(server: Server) -> None:
     assert [body["model"] for body in server.bodies] == ["judge-1", "hinter"]
 
 
+async def test_what_several_votes_send_is_redacted_once(server: Server) -> None:
+    redacted: list[str] = []
+
+    def note(text: str) -> str:
+        redacted.append(text)
+        return text
+
+    async with asking(server, redact=note) as asker:
+        await asyncio.gather(*(ask(asker, seed=seed) for seed in range(3)))
+    assert len(server.bodies) == 3
+    assert redacted == ["judge", "the evidence"]
+
+
 async def test_everything_that_is_sent_is_redacted(server: Server) -> None:
     async with asking(server, redact=lambda text: text.replace("evidence", "[gone]")) as asker:
         await ask(asker)
@@ -420,3 +433,14 @@ async def test_a_panel_over_an_endpoint(server: Server) -> None:
     assert (verdict.score, verdict.hints) == (-1, ("Answer in one sentence.",))
     assert 4 <= num_asked <= 6
     assert len(server.bodies) <= 6, "judging the same again asks for nothing that is known"
+
+
+async def test_a_panel_that_is_not_believed_asks_anew(server: Server) -> None:
+    """What a judge said while it lied must not come back out of the cache once it is honest."""
+    async with asking(server) as asker:
+        judge = PanelJudge(asker, num_judges=1)
+        assert (await judge.judge(talk("shorter please"))).score == 1
+        server.script = ["\\boxed{-1}"]
+        assert (await judge.judge(talk("shorter please"))).score == 1, "kept"
+        judge.forget()
+        assert (await judge.judge(talk("shorter please"))).score == -1

@@ -17,14 +17,23 @@ class Inner:
         score = Vote(question="score", score=-1)
         self.verdict = verdict or Verdict(outcome="scored", score=-1, votes=(score, hint), hints=(hint.hint,))
         self.shown: list[Evidence] = []
-        self.is_closed = False
+        self.is_closed = self.has_forgotten = False
 
     async def judge(self, evidence: Evidence) -> Verdict:
         self.shown.append(evidence)
         return self.verdict
 
+    def forget(self) -> None:
+        self.has_forgotten = True
+
     async def close(self) -> None:
         self.is_closed = True
+
+
+def test_the_inner_judge_forgets() -> None:
+    inner = Inner()
+    ExplicitFirst(inner).forget()
+    assert inner.has_forgotten
 
 
 async def test_without_feedback_the_inner_judge_decides() -> None:

@@ -70,7 +70,7 @@ class FakeJudge:
         self.name = "fake"
         self.answer = answer
         self.asked: list[str] = []
-        self.num_canaries = self.num_now = self.num_at_once = 0
+        self.num_canaries = self.num_now = self.num_at_once = self.num_forgotten = 0
 
     async def judge(self, evidence: Evidence) -> Verdict:
         said = _said(evidence)
@@ -82,6 +82,9 @@ class FakeJudge:
             return await self.answer(evidence)
         finally:
             self.num_now -= 1
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
 
     async def close(self) -> None:
         pass
@@ -338,6 +341,7 @@ async def test_a_batch_with_wrong_canaries_is_held_and_judged_again(rig: Rig) ->
     async with rig.running():
         judged = await rig.until_judged(3)
     assert {j.verdict.score for j in judged.values()} == {-1}
+    assert rig.judge.num_forgotten == 1, "what it said is not used again"
     assert rig.pauses == [1.0]
     assert [s for s in rig.watcher.seen if s in ("wrong", "right")] == ["wrong", "right"]
     assert await rig.store.lessons.flag(PAUSED) is None
@@ -437,14 +441,106 @@ async def test_of_several_judges_only_those_with_a_say_are_examined(rig: Rig) ->
     assert (second.asked, second.num_canaries) == ([], 0)
 
 
+async def unsure_of_odd_ones(evidence: Evidence) -> Verdict:
+    is_odd = _said(evidence) in {f"reaction {index}" for index in range(1, 99, 2)}
+    return Verdict(outcome="abstained", reason="no idea") if is_odd else await honest(evidence)
+
+
+def put_behind(rig: Rig, answer: Answer) -> FakeJudge:
+    """A judge that is asked about the odd turns only."""
+    rig.judge.answer = unsure_of_odd_ones
+    rig.settings = replace(rig.settings, retry_s=0.05)
+    rig.others = [FakeJudge(answer)]
+    rig.others[0].name = "liar"
+    return rig.others[0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "trouble"), [(lying, "got a known case wrong"), (down, "gave no verdict on a known case")]
+)
+async def test_trouble_of_a_later_judge_stops_only_the_turns_that_it_was_asked_about(
+    rig: Rig, answer: Answer, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    second = put_behind(rig, answer)
+    await tell(rig.store, 5)
+    async with rig.running():
+        await rig.until_judged(3)
+
+        async def held_often() -> bool:
+            return second.num_forgotten > MAX_HELD
+
+        await rig.until(held_often)
+        assert sorted(await rig.judgements()) == [0, 2, 4]
+        told = str(await rig.store.lessons.flag(PAUSED))
+        assert told.startswith(f"the judge liar {trouble}; only the turns that it is asked about wait; ")
+        assert "2 turns wait: the judge liar" in caplog.text
+        second.answer = honest
+        judged = await rig.until_judged(5)
+        await rig.until_idle()
+    assert {j.verdict.score for j in judged.values()} == {-1}
+    assert await rig.store.lessons.flag(PAUSED) is None
+    assert (True in rig.watcher.seen, rig.pauses, rig.judge.num_forgotten) == (False, [], 0)
+    assert rig.judge.asked.count("reaction 0") == 1
+
+
+async def test_the_turns_of_a_later_judge_in_trouble_wait_longer_each_time_and_lose_no_attempt(rig: Rig) -> None:
+    second = put_behind(rig, down)
+    rig.settings = replace(rig.settings, retry_s=1.0, max_attempts=2)
+    waits: list[float] = []
+    attempts: list[int] = []
+
+    async def give_back(held: Lease, *, due_at: float, count_attempt: bool = True) -> bool:
+        waits.append(round(due_at - time.time()))
+        attempts.append(held.attempts)
+        if len(waits) == 12:
+            second.answer = honest
+        return await rig.store.lessons.give_back(held, due_at=time.time(), count_attempt=count_attempt)
+
+    await tell(rig.store, 2)
+    rig.lessons = Altered(rig.store.lessons, give_back=give_back)
+    async with rig.running():
+        await rig.until_judged(2)
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert set(attempts) == {0}
+
+
+async def test_after_a_restart_a_later_judge_in_trouble_does_not_stop_the_first(rig: Rig) -> None:
+    put_behind(rig, down)
+    await rig.store.lessons.set_flag(PAUSED, "the judge liar gave no verdict on a known case")
+    await tell(rig.store, 3)
+    async with rig.running():
+        assert sorted(await rig.until_judged(2)) == [0, 2]
+
+
+async def test_trouble_of_the_first_judge_holds_all_and_all_forget(rig: Rig) -> None:
+    """The later one was not examined then: nothing is known about what it said."""
+    second = put_behind(rig, honest)
+
+    async def useless(evidence: Evidence) -> Verdict:
+        return FAILED if _said(evidence) in KNOWN else await unsure_of_odd_ones(evidence)
+
+    rig.judge.answer = useless
+    await tell(rig.store, 2)
+    async with rig.running():
+
+        async def paused() -> bool:
+            return True in rig.watcher.seen
+
+        await rig.until(paused)
+        assert await rig.judgements() == {}
+        assert (rig.judge.num_forgotten, second.num_forgotten, second.num_canaries) == (MAX_HELD, MAX_HELD, 0)
+        rig.judge.answer = unsure_of_odd_ones
+        await rig.until_judged(2)
+    assert await rig.store.lessons.flag(PAUSED) is None
+
+
 async def test_a_liar_behind_an_honest_judge_is_found_out(rig: Rig) -> None:
     async def unsure(evidence: Evidence) -> Verdict:
         known = _said(evidence) in KNOWN
         return await honest(evidence) if known else Verdict(outcome="abstained", reason="no idea")
 
+    put_behind(rig, lying)
     rig.judge.answer = unsure
-    rig.others = [FakeJudge(lying)]
-    rig.others[0].name = "liar"
     await tell(rig.store, 1)
     async with rig.running():
 
