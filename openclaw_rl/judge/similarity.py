@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from openclaw_rl.judge.language import WIDE
 
@@ -21,13 +22,16 @@ _STOP = frozenset(
 )
 MAX_CHARS = 1000
 """Nobody puts a longer message into other words; it was pasted."""
+MAX_RATIO = 8
+"""Of texts that differ more in length most of the words cannot be the same."""
 
 
 def asks_again(first: str, second: str) -> bool:
     """Whether nearly all of the content of `first` is in `second` again and little else; a new number is a new case."""
     if " ".join(first.lower().split()) == " ".join(second.lower().split()):
         return bool(first.strip())
-    if max(len(first), len(second)) > MAX_CHARS:
+    longest = max(len(first), len(second))
+    if longest > MAX_CHARS or longest > MAX_RATIO * min(len(first), len(second)):
         return False
     before, after = content(first), content(second)
     if len(before) < 2 or len(after) < 2:
@@ -44,7 +48,8 @@ def asks_again(first: str, second: str) -> bool:
     return overlap >= 0.6
 
 
-def content(text: str) -> set[str]:
+@lru_cache(maxsize=64)
+def content(text: str) -> frozenset[str]:
     """The stems of the words that carry the meaning; of text without spaces its pairs of characters."""
     stems: set[str] = set()
     for word in _WORD.findall(text.lower()):
@@ -53,10 +58,10 @@ def content(text: str) -> set[str]:
         elif word not in _STOP:
             stem = _ENDINGS.sub("", word)
             stems.add(stem if len(stem) >= 3 else word)
-    return stems
+    return frozenset(stems)
 
 
-def _common(before: set[str], after: set[str]) -> int:
+def _common(before: frozenset[str], after: frozenset[str]) -> int:
     """How many words are in both, a typing error forgiven."""
     both = before & after
     left, right = before - both, after - both

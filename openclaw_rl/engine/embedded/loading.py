@@ -6,7 +6,6 @@ told from an adapter by their `config.json`.
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from openclaw_rl.engine.embedded.runner import NetworkRunner
 from openclaw_rl.engine.embedded.scheduler import Runner, Scheduler, Weights
 from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
 from openclaw_rl.model.adapter import AdapterWeights
-from openclaw_rl.model.architecture import Architecture
+from openclaw_rl.model.architecture import Architecture, read_architecture
 from openclaw_rl.model.network import Network
 from openclaw_rl.model.network import Weights as NetworkWeights
 from openclaw_rl.model.weights import load_weights
@@ -59,7 +58,7 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     dtype = choose_dtype(options.dtype, device.type)
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is no model folder: it has no config.json; check model.name")
-    arch = _architecture(folder)
+    arch = read_architecture(folder)
     if arch is not None:
         quantised = _quantised_weights(folder, arch, options, device=device, dtype=dtype)
         weights = quantised or load_weights(folder, arch, device=device, dtype=dtype)
@@ -187,19 +186,12 @@ def _load_version(
             adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, rest=base.rest)
             attached = base.attach(adapter)
             return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
-        if _architecture(folder) != arch:
+        if read_architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
         network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype, check_numbers=True))
         return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
     except _UNREADABLE as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
-
-
-def _architecture(folder: Path) -> Architecture | None:
-    try:
-        return Architecture.from_config(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder / 'config.json'} cannot be read: {error}") from error
 
 
 def _choose_device(wanted: str) -> str:

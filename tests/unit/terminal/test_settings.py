@@ -17,7 +17,7 @@ CAPS = pytest.CaptureFixture[str]
 @pytest.fixture
 def loaded() -> LoadedConfig:
     env = {"OPENCLAW_API_KEY": "hush", "OPENCLAW_RL__GATEWAY__PORT": "31000"}
-    return load_config(env=env, overrides=["engine.scripted.tokens_per_s=5", "training.lora_rank=8"])
+    return load_config(env=env, overrides=["engine.scripted.tokens_per_s=5", "training.nnodes=8"])
 
 
 def test_the_whole_tree_as_json(loaded: LoadedConfig, capsys: CAPS) -> None:
@@ -29,7 +29,7 @@ def test_the_whole_tree_as_json(loaded: LoadedConfig, capsys: CAPS) -> None:
     assert rows["gateway.port"]["source"] == "env OPENCLAW_RL__GATEWAY__PORT"
     assert rows["engine.scripted.tokens_per_s"]["value"] == 5.0
     assert rows["model.name"]["source"] == "default"
-    assert rows["training.lora_rank"]["later"] is True
+    assert rows["training.nnodes"]["later"] is True
     assert rows["gateway.port"]["later"] is False
     assert "hush" not in text
 
@@ -53,8 +53,8 @@ def test_what_comes_later_is_marked(loaded: LoadedConfig, capsys: CAPS) -> None:
     show_settings(loaded, [], as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + len(LEAVES) + 2
-    (rank,) = (line for line in lines if line.startswith("training.lora_rank "))
-    assert rank.split() == ["training.lora_rank", "8", "command", "line", "later"]
+    (rank,) = (line for line in lines if line.startswith("training.nnodes "))
+    assert rank.split() == ["training.nnodes", "8", "command", "line", "later"]
     assert lines[-1].startswith("later: ")
 
 
