@@ -9,17 +9,20 @@ Nothing here stops a request: running ones end on their version, and an engine t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from openclaw_rl.errors import EngineError, OpenClawError
+from openclaw_rl.errors import EngineError, EngineRefused, OpenClawError
 from openclaw_rl.protocols import Engine
 from openclaw_rl.release.gate import Gate
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.types import BASE_VERSION, Json, Publication, Version, VersionState, version_label
 
 _log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
 
 
 class Versions(Protocol):
@@ -50,7 +53,7 @@ class Releaser:
         known = await self._log.versions()
         for version in known:
             if version.state == "live":
-                await self._put_live(version)
+                await self._put_live_again(version)
         self._live.restored()
         for version in known:
             if version.state == "candidate":
@@ -97,6 +100,20 @@ class Releaser:
             await self._log.set_version_state(line, now.number, "rolled_back", reason=f"version {number} was put live")
             await self._engine.retire(now.label)
         return version_label(line, number) if number else BASE_VERSION
+
+    async def _put_live_again(self, version: Version) -> None:
+        """Serving never waits for a file that is gone or changed: then the base model answers, and the row says why."""
+        while True:
+            try:
+                await self._put_live(version)
+            except EngineRefused as error:
+                _log.error("version %s cannot be served any more: %s", version.label, error)
+                await self._log.set_version_state(version.line, version.number, "rejected", reason=str(error))
+            except EngineError as error:
+                _log.warning("version %s waits for the engine: %s", version.label, error)
+                await asyncio.sleep(_RETRY_S)
+                continue
+            return
 
     async def _put_live(self, version: Version) -> None:
         await self._publish(version)

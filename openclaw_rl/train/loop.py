@@ -116,8 +116,10 @@ class TrainLoop:
             self._log.sampled.clear()
             try:
                 wait_s = await self.work()
-            except (StoreError, TrainerLost) as error:
-                _log.warning("training waits %g s: %s", retry_s, error)
+            except Exception as error:
+                # The boundary of training: whatever is wrong with it, serving goes on.
+                expected = isinstance(error, (StoreError, TrainerLost))
+                _log.log(logging.WARNING if expected else logging.ERROR, "training waits %g s: %r", retry_s, error)
                 wait_s, retry_s = retry_s, min(2 * retry_s, MAX_RETRY_S)
                 await asyncio.sleep(wait_s)
                 continue

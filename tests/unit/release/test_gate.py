@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.errors import EngineLost
+from openclaw_rl.errors import EngineLost, EngineRefused
 from openclaw_rl.release.gate import Gate, GateLimits, distinct_pairs
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
@@ -37,6 +37,7 @@ class FakeEngine:
         self.published: list[Publication] = []
         self.retired: list[str] = []
         self.is_lost = False
+        self.refuses = False
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         if self.is_lost:
@@ -51,6 +52,8 @@ class FakeEngine:
         return tuple(Scored(logprobs=(value,) * size) for size in sizes)
 
     async def publish(self, publication: Publication) -> None:
+        if self.refuses:
+            raise EngineRefused("the checksum is another one")
         self.published.append(publication)
 
     async def retire(self, version: str) -> None:
@@ -140,6 +143,14 @@ async def test_an_engine_that_dies_leaves_the_candidate_for_the_next_start() -> 
     over.is_lost = False
     await Releaser(rows, over, gate(over), live).restore()
     assert (rows.rows[1].state, await live.label("local")) == ("live", "v1")
+
+
+async def test_a_version_whose_file_is_gone_does_not_keep_the_base_model_from_answering() -> None:
+    over, live, rows = engine(), LiveVersions(), Rows(replace(VERSION, state="live"))
+    over.refuses = True
+    await Releaser(rows, over, gate(over), live).restore()
+    assert await live.label("local") is None
+    assert (rows.rows[1].state, rows.rows[1].reason) == ("rejected", "the checksum is another one")
 
 
 async def test_going_back() -> None:

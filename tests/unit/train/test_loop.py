@@ -161,3 +161,17 @@ async def test_a_credit_wakes_the_loop(store: SqliteStore, tmp_path: Path) -> No
     async with asyncio.timeout(10):
         await rig.was_released.wait()
     running.cancel()
+
+
+async def test_whatever_goes_wrong_in_training_is_only_a_delay(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
+    rig = Rig(store, tmp_path, batch_size=1)
+    rig.trainer.failures = [RuntimeError("a bug of ours")]
+    running = asyncio.create_task(rig.loop.run())
+    await learnable(store, 0)
+    async with asyncio.timeout(10):
+        await rig.was_released.wait()
+    assert len(rig.trainer.orders) == 2
+    running.cancel()
