@@ -118,5 +118,8 @@ SHORTHANDS: dict[str, str] = {
     "--engine": "engine.type",
     "--method": "training.method",
     "--backend": "training.backend",
+    "--checkpoint-dir": "training.save_path",
+    "--gpus": "training.gpu_ids",
+    "--num-epochs": "training.num_epochs",
 }
 """Command-line flags that stand for a key; `--port 8000` is `gateway.port=8000`."""

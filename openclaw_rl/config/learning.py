@@ -95,13 +95,26 @@ class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
     method: Literal["combine", "binary", "opd"] = setting("combine", "Which signals train: scores, hints, or both.")
-    preset: Literal["default", "reference"] = later("default", "Our recipe, or the published one, formula for formula.")
+    preset: Literal["default", "reference"] = setting(
+        "default", "Our recipe, or the published one, formula for formula: defaults of the keys below."
+    )
     backend: Literal["local", "fsdp", "tinker", "fireworks"] = later("local", "Where the trainer runs.")
     load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
     save_path: FsPath | None = setting(None, "Where checkpoints go; null = the data directory.")
 
     batch_size: PositiveInt = setting(4, "Samples that fire a step.")
-    max_wait_s: NonNegativeFloat = setting(10.0, "A step also fires this long after the first waiting sample.")
+    max_wait_s: NonNegativeFloat | None = setting(
+        10.0, "A step also fires this long after the first waiting sample; null = only with a whole batch."
+    )
+    max_staleness: NonNegativeInt | None = setting(
+        16, "Samples of answers more than this many versions old are skipped; null = none are."
+    )
+    replay_max_age: NonNegativeInt = setting(
+        4, "A batch that is not full is filled up with samples of this many steps before it; 0 = with none."
+    )
+    anchors: NonNegativeInt = setting(1, "Answers of the base model in each batch, against forgetting.")
+    save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
+    seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
     learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
@@ -117,8 +130,10 @@ class TrainingConfig(Section):
     opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
     ppo_clip_ratio: PositiveFloat = setting(0.2, "Lower clip of the probability ratio, epsilon.")
     ppo_clip_ratio_high: PositiveFloat | None = setting(0.28, "Upper clip of the ratio; null = as the lower.")
-    value_clip: bool = later(False, "Clip the critic's loss.")
-    value_clip_ratio: PositiveFloat = later(0.2, "How far a value may move where value_clip is on.")
+    critic: bool = setting(False, "Learn what to expect of an answer, token by token, and measure advantages by it.")
+    value_coef: PositiveFloat = setting(0.5, "Weight of the critic's loss.")
+    value_clip: bool = setting(False, "Clip the critic's loss.")
+    value_clip_ratio: PositiveFloat = setting(0.2, "How far a value may move where value_clip is on.")
     gae_gamma: Share = setting(0.99, "Discount of later turns of a session.")
     gae_lambda: Share = setting(0.95, "Decay of the session's advantage estimate.")
     advantage: Literal["baseline", "raw", "group", "session_gae", "step_wise"] = setting(
@@ -130,6 +145,13 @@ class TrainingConfig(Section):
     hint_placement: Literal["after_history", "last_user"] = setting(
         "after_history", "Where the teacher reads the hint: beside the action, or in the last message of the user."
     )
+    unhinted_opd: bool = setting(
+        False, "Distil scored answers without a hint too, from the teacher on the very same prompt."
+    )
+    logprob_temperature: PositiveFloat | None = setting(
+        None, "Temperature that log-probs are taken at; null = that of each turn."
+    )
+    loss_per_token: bool = setting(False, "Mean over all tokens of a batch, not over each answer's first.")
     truncated: Literal["skip", "score"] = setting("skip", "Answers cut at their length limit: left out, or scored -1.")
     accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
     max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
@@ -155,7 +177,9 @@ class TrainingConfig(Section):
         None, "Model that the endpoint is asked for hints; null = judge_model."
     )
 
-    teacher: Literal["base", "current", "ema", "path"] = setting("base", "Whose weights read the hint.")
+    teacher: Literal["base", "current", "ema", "path"] | None = setting(
+        None, "Whose weights read the hint; null = path where teacher_path is given, else base."
+    )
     teacher_source: Literal["trainer", "engine"] = later("trainer", "Which worker computes the teacher.")
     teacher_path: FsPath | None = setting(None, "Hugging Face folder of the teacher where teacher is path.")
     teacher_load_path: FsPath | None = later(None, "Teacher weights apart from that folder; null = in it.")
@@ -171,7 +195,7 @@ class TrainingConfig(Section):
 
     num_gpus: NonNegativeInt | None = later(None, "GPUs of this node for everything together; null = all.")
     actor_gpus: NonNegativeInt | None = later(None, "GPUs that train; null = what is left.")
-    gpu_ids: tuple[NonNegativeInt, ...] = later((), "The GPUs that train, by number; empty = any.")
+    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPUs that train, by number; empty = any.")
     gpus_per_node: PositiveInt | None = later(None, "Trainer processes on each node; null = one per GPU.")
     nnodes: PositiveInt = later(1, "Nodes that train together.")
     node_rank: NonNegativeInt = later(0, "Number of this node among them.")
@@ -203,9 +227,11 @@ class TrackingConfig(Section):
     """Logs and experiment tracking. Nothing here changes what is learned."""
 
     log_level: LogLevel = setting("info", "How much is logged; never conversation text.")
-    record_enabled: bool = later(False, "Also write each judged turn and sample to a JSON-lines file.")
-    wandb_mode: Literal["disabled", "offline", "online"] = later("disabled", "Weights & Biases.")
-    wandb_api_key: Secret | None = later(None, "Key of Weights & Biases.")
-    wandb_project: Text = later("openclaw-rl", "Project that runs are filed under.")
-    wandb_run_name: Text | None = later(None, "Name of the run; null = openclaw-rl-METHOD.")
-    tensorboard_dir: FsPath | None = later(None, "Where TensorBoard files go; null = none.")
+    record_enabled: bool = setting(False, "Also write a JSON line for each judged turn and step, in DIR/records.")
+    wandb_mode: Literal["disabled", "offline", "online"] = setting(
+        "disabled", "Weights & Biases; offline keeps runs in DIR/wandb."
+    )
+    wandb_api_key: Secret | None = setting(None, "Key of Weights & Biases, needed online.")
+    wandb_project: Text = setting("openclaw-rl", "Project that runs are filed under.")
+    wandb_run_name: Text | None = setting(None, "Name of the run; null = openclaw-rl-METHOD.")
+    tensorboard_dir: FsPath | None = setting(None, "Where TensorBoard files go; null = none.")

@@ -1,4 +1,4 @@
-"""Where settings come from: defaults < files < alias variables < OPENCLAW_RL__ variables < arguments.
+"""Where settings come from: defaults < the preset < files < alias variables < OPENCLAW_RL__ variables < arguments.
 
 Each value remembers who set it. A key that does not exist, in whatever source, is an error that names the
 nearest one that does. It does not know what a setting means.
@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from openclaw_rl.config.aliases import ALIASES, SYSTEM_ALIASES, Alias
 from openclaw_rl.config.fields import HIDDEN, mask_passwords
 from openclaw_rl.config.keys import LEAVES, SECTIONS, join, kinds, resolve
+from openclaw_rl.config.presets import preset_defaults
 from openclaw_rl.config.text import parse_for, parse_value, read_file
 from openclaw_rl.config.tree import Config
 from openclaw_rl.errors import ConfigError
@@ -34,7 +35,7 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """The settings, and for every key who set it: "default", "file a.yaml", "env X", "command line"."""
+    """The settings, and for every key who set it: "default", "preset X", "file a.yaml", "env X", "command line"."""
 
     config: Config
     sources: Mapping[str, str]
@@ -60,6 +61,10 @@ def load_config(
             _refuse_bool(key, value, source)
             values[key] = value
             sources[key] = source
+    for key, value in preset_defaults(values).items():
+        if key not in values:
+            values[key] = value
+            sources[key] = f"preset {values['training.preset']}"
     try:
         config = Config.model_validate(_nest(values))
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What of the configuration credit goes by, with a preset resolved into what it stands for."""
+"""What of the configuration credit goes by."""
 
 from __future__ import annotations
 
@@ -33,14 +33,13 @@ class CreditSettings:
         measure = MEASURES[training.advantage]
         if measure.needs_end and not rollout.session_aware:
             measure = MEASURES["raw"]  # what is left of it where each turn stands alone
-        is_reference = training.preset == "reference"
         return cls(
             rule=CREDIT_RULES[training.method](training),
-            measure=MEASURES["raw"] if is_reference else measure,
-            hint_placement="last_user" if is_reference else training.hint_placement,
-            unhinted_weight=training.opd_weight if is_reference and training.method == "combine" else 0.0,
+            measure=measure,
+            hint_placement=training.hint_placement,
+            unhinted_weight=training.opd_weight if training.unhinted_opd and training.method == "combine" else 0.0,
             truncated=training.truncated,
-            rewrite_weight=training.binary_weight if training.accepted_rewrites and not is_reference else 0.0,
+            rewrite_weight=training.binary_weight if training.accepted_rewrites else 0.0,
             baseline_decay=training.baseline_decay,
             gamma=training.gae_gamma,
             lam=training.gae_lambda,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from openclaw_rl.config import RolloutConfig, TrainingConfig
+from openclaw_rl.config.presets import preset_defaults
 from openclaw_rl.credit.settings import CreditSettings
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import (
@@ -35,7 +36,9 @@ CALL = Message(role="assistant", tool_calls=(ToolCall(id="c1", name="ls", argume
 
 def settings(min_turns: int = 1, session_aware: bool = True, **training: Any) -> CreditSettings:
     rollout = RolloutConfig(min_turns=min_turns, session_aware=session_aware)
-    return CreditSettings.of(TrainingConfig(**training), rollout)
+    preset = preset_defaults({f"training.{name}": value for name, value in training.items()})
+    moved = {key.removeprefix("training."): value for key, value in preset.items()}
+    return CreditSettings.of(TrainingConfig(**{**moved, **training}), rollout)
 
 
 def make_session(name: str = SESSION, **changes: Any) -> Session:

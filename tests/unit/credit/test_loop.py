@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.config.presets import preset_defaults
 from openclaw_rl.credit import loop as credit_loop
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.errors import StoreUnavailable
@@ -310,7 +311,9 @@ async def test_the_published_recipe(store: SqliteStore, renderer: Renderer) -> N
     turns = conversation(3)
     await put_conversation(store, turns)
     await judge(store, {0: scored(-1, HINT), 1: scored(1)})
-    await make_loop(store.lessons, renderer, preset="reference").work()
+    recipe = preset_defaults({"training.preset": "reference"})
+    chosen = {key.removeprefix("training."): value for key, value in recipe.items()}
+    await make_loop(store.lessons, renderer, **chosen).work()
     (hinted,), (plain,) = (credit.samples for credit in (await credits_of(store)).values())
     assert (hinted.advantages[0], plain.advantages[0]) == (-1.0, 1.0)
     text = renderer.decode(hinted.teacher_prompt(hinted.candidates[0]))
