@@ -28,6 +28,7 @@ from openclaw_rl.types import (
     Sample,
     Session,
     SessionOutline,
+    Skip,
     Stage,
     Step,
     Turn,
@@ -219,10 +220,12 @@ class LearningLog:
         """The step takes its samples: no other one will."""
         await self._transact(lambda connection: steps.plan(connection, step))
 
-    async def finish_step(self, step: Step, version: Version | None) -> bool:
-        """Ends a planned step together with what it made. False if it had ended before."""
+    async def finish_step(self, step: Step, version: Version | None, *, blameless: bool = False) -> bool:
+        """Ends a planned step together with what it made. False if it had ended before.
 
-        return await self._transact(lambda connection: steps.finish(connection, step, version))
+        A discarded step gives its samples back: in doubt, unless they are `blameless`.
+        """
+        return await self._transact(lambda connection: steps.finish(connection, step, version, blameless=blameless))
 
     async def planned_steps(self) -> list[Step]:
         """Steps that nobody finished; they come before any other."""
@@ -231,16 +234,30 @@ class LearningLog:
     async def next_step_number(self, line: str) -> int:
         return await self._transact(lambda connection: steps.next_number(connection, line))
 
-    async def samples_of(self, step: Step) -> list[Sample]:
-        """The samples that a step was planned with, in its order."""
-        return await self._transact(lambda connection: lessons.samples_named(connection, step.sample_ids))
+    async def samples_named(self, ids: Sequence[str]) -> list[Sample]:
+        """These samples, in this order, without those that were deleted, or whose people opted out, since."""
+        return await self._transact(lambda connection: lessons.samples_named(connection, ids))
+
+    async def skip_samples(self, ids: Sequence[str], why: Skip) -> None:
+        """No step will have these samples."""
+        await self._transact(lambda connection: lessons.skip_samples(connection, ids, why))
+
+    async def doubted_samples(self, line: str) -> list[str]:
+        """Samples that wait although they were in a step that was discarded."""
+        return await self._transact(lambda connection: steps.doubted(connection, line))
+
+    async def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]:
+        """Samples that the last steps on the way to a version learned from."""
+        return await self._transact(
+            lambda connection: steps.replayable(connection, line, number=number, max_age=max_age)
+        )
+
+    async def forget_files(self, line: str, numbers: Sequence[int]) -> None:
+        """The files of these versions are about to be removed."""
+        await self._transact(lambda connection: steps.forget_files(connection, line, numbers))
 
     async def versions(self, line: str | None = None) -> list[Version]:
         return await self._transact(lambda connection: steps.versions(connection, line))
-
-    async def live_version(self, line: str) -> Version | None:
-        """The version that answers a line's requests; None while that is the base model."""
-        return await self._transact(lambda connection: steps.live(connection, line))
 
     async def set_version_state(
         self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, or_, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
@@ -138,13 +138,32 @@ def waiting_samples(connection: Connection, line: str | None, limit: int) -> lis
     return _samples(connection, connection.execute(query).mappings().all())
 
 
+def opted_out() -> ColumnElement[bool]:
+    """Of a row of `sample`: whether its session, or a turn that it was made of, was opted out of learning."""
+    sample, session, turn = schema.sample.c, schema.session.c, schema.turn.c
+    by_session = select(session.id).where(session.id == sample.session, session.opted_out)
+    its_turns = (turn.session == sample.session, turn.index.in_((sample.index, sample.prompt_index)))
+    by_turn = select(turn.index).where(*its_turns, turn.skip == Skip.OPTED_OUT)
+    return or_(by_session.exists(), by_turn.exists())
+
+
 def samples_named(connection: Connection, ids: Sequence[str]) -> list[Sample]:
-    """These samples, in this order."""
-    query = select(schema.sample).where(schema.sample.c.id.in_(ids))
+    """These samples, in this order, without those that were deleted, or whose people opted out, since."""
+    query = select(schema.sample).where(schema.sample.c.id.in_(ids), ~opted_out())
     found = {row["id"]: row for row in connection.execute(query).mappings()}
-    if missing := [name for name in ids if name not in found]:
-        raise StoreError(f"sample {missing[0]} is missing in the store: restore a backup")
-    return _samples(connection, [found[name] for name in ids])
+    return _samples(connection, [found[name] for name in ids if name in found])
+
+
+def skip_samples(connection: Connection, ids: Sequence[str], why: Skip) -> None:
+    """Samples that no step will have; a turn that has none left says why."""
+    sample, credit = schema.sample.c, schema.credit.c
+    skipped = delete(schema.sample).where(sample.id.in_(ids), sample.step.is_(None))
+    turns = set(connection.execute(skipped.returning(sample.session, sample.index)).all())
+    for session, index in turns:
+        same_turn = (sample.session == session, sample.index == index)
+        if connection.scalar(select(sample.id).where(*same_turn).limit(1)) is None:
+            this = (credit.session == session, credit.index == index)
+            connection.execute(update(schema.credit).where(*this).values(skip=why))
 
 
 def mark_trained(connection: Connection, sample_ids: Sequence[str], step: int) -> None:

@@ -125,6 +125,11 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
             created_at DOUBLE PRECISION NOT NULL, path TEXT NOT NULL, sha256 TEXT NOT NULL, gate TEXT NOT NULL,
             reason TEXT NOT NULL, PRIMARY KEY (line, number))""",
     ),
+    5: (
+        "ALTER TABLE sample ADD COLUMN num_discarded INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE step ADD COLUMN replayed_ids TEXT NOT NULL DEFAULT '[]'",
+        "ALTER TABLE step ADD COLUMN num_anchors INTEGER NOT NULL DEFAULT 0",
+    ),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

@@ -6,7 +6,7 @@ when it is asked for, and no connection is held in between: a reader never stand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -18,6 +18,7 @@ from openclaw_rl.store import lessons, queries, steps, tasks
 from openclaw_rl.store.directory import database_path, wal_path
 from openclaw_rl.store.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 from openclaw_rl.store.sqlite import connect_reader
+from openclaw_rl.store.steps import Waiting
 from openclaw_rl.store.views import SessionSummary
 from openclaw_rl.types import (
     ApiKey,
@@ -114,6 +115,30 @@ class StoreReader:
     def steps(self, line: str) -> list[Step]:
         """The steps of a line, in their order."""
         return self._ask(lambda connection: steps.line_steps(connection, line))
+
+    def planned_steps(self) -> list[Step]:
+        """Steps that somebody planned and nobody finished."""
+        return self._ask(steps.planned)
+
+    def next_step_number(self, line: str) -> int:
+        """The number of the next step of a line."""
+        return self._ask(lambda connection: steps.next_number(connection, line))
+
+    def waiting(self) -> list[Waiting]:
+        """The lines that have something to learn from."""
+        return self._ask(steps.waiting)
+
+    def samples_named(self, ids: Sequence[str]) -> list[Sample]:
+        """These samples, in this order, without those that were deleted since."""
+        return self._ask(lambda connection: lessons.samples_named(connection, ids))
+
+    def doubted_samples(self, line: str) -> list[str]:
+        """Samples that wait although they were in a step that was discarded."""
+        return self._ask(lambda connection: steps.doubted(connection, line))
+
+    def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]:
+        """Samples that the last steps on the way to a version learned from."""
+        return self._ask(lambda connection: steps.replayable(connection, line, number=number, max_age=max_age))
 
     def num_open(self, stage: Stage) -> int:
         """How many turns wait for a stage."""

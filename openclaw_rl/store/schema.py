@@ -203,11 +203,13 @@ sample = Table(
     Column("loss_mask", LargeBinary, nullable=False),
     Column("advantages", LargeBinary, nullable=False),
     Column("candidates", LargeBinary, nullable=False),
+    Column("num_discarded", Integer, nullable=False, server_default="0"),
     ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
     Index("sample_turn", "session", "index"),
     Index("sample_waiting", "line", "created_at", sqlite_where=text("step IS NULL")),
 )
-"""`step` is the step that learned from it; none did as long as it is NULL."""
+"""`step` is the step that learned from it; none did as long as it is NULL. A step that is discarded gives its samples
+back, to be tried one by one: `num_discarded` counts."""
 
 baseline = Table(
     "baseline",
@@ -231,6 +233,8 @@ step = Table(
     Column("sample_ids", Text, nullable=False),
     Column("metrics", Text, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("replayed_ids", Text, nullable=False, server_default="[]"),
+    Column("num_anchors", Integer, nullable=False, server_default="0"),
 )
 """A step that is planned has its samples for itself; it is taken, again if need be, before another one is planned."""
 

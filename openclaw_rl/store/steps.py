@@ -14,8 +14,9 @@ from sqlalchemy import Connection, RowMapping, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import schema
-from openclaw_rl.types import Json, Step, Version, VersionState
+from openclaw_rl.faults import crash_point
+from openclaw_rl.store import lessons, schema
+from openclaw_rl.types import Json, Skip, Step, Version, VersionState
 
 _step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
 
@@ -28,14 +29,37 @@ class Waiting:
     num_samples: int
     since: float
     """When the first of them was made."""
+    num_doubted: int = 0
+    """How many of them were in a step that was discarded."""
 
 
 def waiting(connection: Connection) -> list[Waiting]:
     """The lines that have something to learn from, the one that waits longest first."""
     since = func.min(_sample.created_at)
-    query = select(_sample.line, func.count(), since).where(_sample.step.is_(None))
+    doubted = func.sum(_sample.num_discarded > 0)
+    query = select(_sample.line, func.count(), since, doubted).where(_sample.step.is_(None))
     rows = connection.execute(query.group_by(_sample.line).order_by(since))
-    return [Waiting(line=line, num_samples=count, since=first) for line, count, first in rows]
+    return [
+        Waiting(line=line, num_samples=count, since=first, num_doubted=doubts) for line, count, first, doubts in rows
+    ]
+
+
+def doubted(connection: Connection, line: str) -> list[str]:
+    """Samples that wait although they were in a step that was discarded: one of them may be the reason."""
+    query = select(_sample.id).where(_sample.line == line, _sample.step.is_(None), _sample.num_discarded > 0)
+    return list(connection.scalars(query.order_by(_sample.created_at, _sample.id)))
+
+
+def replayable(connection: Connection, line: str, *, number: int, max_age: int) -> list[str]:
+    """Samples that the last `max_age` steps on the way to a version learned from; not of people who opted out since."""
+    query = select(_version.number, _version.parent).where(_version.line == line)
+    parents = {child: parent for child, parent in connection.execute(query)}  # noqa: C416 - a result is no mapping
+    steps: list[int] = []
+    while number in parents and len(steps) < max_age:
+        steps.append(number)
+        number = parents[number]
+    mine = (_sample.line == line, _sample.step.in_(steps), ~lessons.opted_out())
+    return list(connection.scalars(select(_sample.id).where(*mine).order_by(_sample.created_at, _sample.id)))
 
 
 def plan(connection: Connection, step: Step) -> None:
@@ -48,15 +72,31 @@ def plan(connection: Connection, step: Step) -> None:
     connection.execute(insert(schema.step).values(_step_row(step)))
 
 
-def finish(connection: Connection, step: Step, version: Version | None) -> bool:
-    """Ends a planned step, with the version that it made. False if it had ended before: nothing is changed."""
+def finish(connection: Connection, step: Step, version: Version | None, *, blameless: bool = False) -> bool:
+    """Ends a planned step, with the version that it made. False if it had ended before: nothing is changed.
+
+    A step that is discarded gives back the samples it had in company: alone, each shows whether it is the reason. Where
+    no sample is to blame, all come back as if nothing had been.
+    """
     which = (_step.line == step.line, _step.number == step.number, _step.state == "planned")
     ended = update(schema.step).where(*which).values(_step_row(step))
     if not connection.execute(ended).rowcount:
         return False
     if version is not None:
         connection.execute(insert(schema.version).values(_version_row(version)))
+    elif blameless or len(step.sample_ids) + len(step.replayed_ids) > 1:
+        _give_back(connection, step, doubt=0 if blameless else 1)
+    crash_point("store.in_step")
     return True
+
+
+def _give_back(connection: Connection, step: Step, *, doubt: int) -> None:
+    mine = (_sample.line == step.line, _sample.step == step.number)
+    given_back = {"step": None, "num_discarded": _sample.num_discarded + doubt}
+    ids = connection.scalars(update(schema.sample).where(*mine).values(given_back).returning(_sample.id)).all()
+    # Whoever opted out meanwhile was not asked: only samples that waited left then.
+    withdrawn = select(_sample.id).where(_sample.id.in_(ids), lessons.opted_out())
+    lessons.skip_samples(connection, connection.scalars(withdrawn).all(), Skip.OPTED_OUT)
 
 
 def planned(connection: Connection) -> list[Step]:
@@ -78,13 +118,6 @@ def versions(connection: Connection, line: str | None = None) -> list[Version]:
     return [_to_version(row) for row in connection.execute(query).mappings()]
 
 
-def live(connection: Connection, line: str) -> Version | None:
-    """The version that answers this line's requests; None while that is the base model."""
-    query = select(schema.version).where(_version.line == line, _version.state == "live")
-    row = connection.execute(query).mappings().first()
-    return None if row is None else _to_version(row)
-
-
 def set_state(
     connection: Connection, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
 ) -> None:
@@ -100,6 +133,12 @@ def set_state(
         raise StoreError(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
 
 
+def forget_files(connection: Connection, line: str, numbers: Sequence[int]) -> None:
+    """The files of these versions are about to be removed; their rows stay."""
+    mine = (_version.line == line, _version.number.in_(numbers))
+    connection.execute(update(schema.version).where(*mine).values(path=""))
+
+
 def next_number(connection: Connection, line: str) -> int:
     """The number of the next step of a line."""
     return 1 + (connection.scalar(select(func.max(_step.number)).where(_step.line == line)) or 0)
@@ -110,6 +149,8 @@ def _step_row(step: Step) -> dict[str, object]:
         **{name: getattr(step, name) for name in ("line", "number", "state", "planned_at", "finished_at", "seed")},
         "parent": step.parent,
         "sample_ids": orjson.dumps(step.sample_ids).decode(),
+        "replayed_ids": orjson.dumps(step.replayed_ids).decode(),
+        "num_anchors": step.num_anchors,
         "metrics": orjson.dumps(dict(step.metrics)).decode(),
         "reason": step.reason,
     }
@@ -121,8 +162,8 @@ def _version_row(version: Version) -> dict[str, object]:
 
 
 def _to_step(row: RowMapping) -> Step:
-    ids, metrics = tuple(orjson.loads(row["sample_ids"])), orjson.loads(row["metrics"])
-    return Step(**{**row, "sample_ids": ids, "metrics": metrics})
+    ids = {name: tuple(orjson.loads(row[name])) for name in ("sample_ids", "replayed_ids")}
+    return Step(**{**row, **ids, "metrics": orjson.loads(row["metrics"])})
 
 
 def _to_version(row: RowMapping) -> Version:

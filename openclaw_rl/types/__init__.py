@@ -68,11 +68,15 @@ from openclaw_rl.types.messages import (
     events_of,
 )
 from openclaw_rl.types.training import (
+    TRAINING_PAUSED,
     Step,
     StepState,
     Version,
     VersionState,
+    candidate_chain,
+    head_number,
     version_label,
+    version_number,
 )
 from openclaw_rl.types.turns import (
     LOCAL_USER,
@@ -99,6 +103,7 @@ __all__ = [
     "PERSON",
     "ROLES",
     "SIDE_ROLES_ONLY",
+    "TRAINING_PAUSED",
     "AnswerEvent",
     "ApiKey",
     "Baseline",
@@ -152,9 +157,12 @@ __all__ = [
     "VersionState",
     "Vote",
     "Weights",
+    "candidate_chain",
     "events_of",
+    "head_number",
     "sample_id",
     "split_turn_id",
     "turn_id",
     "version_label",
+    "version_number",
 ]

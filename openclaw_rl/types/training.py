@@ -9,7 +9,7 @@ step n made. Version 0 of every line is the untouched base model.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,9 +30,22 @@ def version_label(line: str, number: int) -> str:
     return label if len(label) <= _MAX_LABEL else f"v{number}.{hashlib.sha256(line.encode()).hexdigest()[:16]}"
 
 
+def version_number(label: str) -> int:
+    """The inverse: 3 for `v3` and for `v3.ann`."""
+    return int(label.removeprefix("v").partition(".")[0])
+
+
+TRAINING_PAUSED = "train.paused"
+"""The store's flag that says why nothing is trained at present."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One optimiser step of a line. `sample_ids` are fixed when it is planned: given again, it is the same step."""
+    """One optimiser step of a line. What goes into it is fixed when it is planned: given again, it is the same step.
+
+    `sample_ids` are learned from for the first time, `replayed_ids` once more; `num_anchors` prompts hold it to the
+    base.
+    """
 
     line: str
     number: int
@@ -42,6 +55,8 @@ class Step:
     parent: int
     """The version that it starts from."""
     sample_ids: tuple[str, ...]
+    replayed_ids: tuple[str, ...] = ()
+    num_anchors: int = 0
     finished_at: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
@@ -50,7 +65,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Weights that a step made. `path` is the folder that engines load and `sha256` what its bytes hash to."""
+    """Weights that a step made. `path` is the folder that engines load and `sha256` what its bytes hash to.
+
+    An empty path: newer ones took its place, and its files were removed.
+    """
 
     line: str
     number: int
@@ -67,3 +85,31 @@ class Version:
     @property
     def label(self) -> str:
         return version_label(self.line, self.number)
+
+
+def candidate_chain(versions: Sequence[Version]) -> list[Version]:
+    """The candidates of one line that stand on the version that answers, each on the one before it.
+
+    Where no engine runs nothing is released, and a step starts from what the step before it made. A candidate that
+    stands on something else, because somebody went back to another version meanwhile, is not among them.
+    """
+    known = {version.number: version for version in versions}
+    live = _live_number(versions)
+    for newest in sorted((one.number for one in versions if one.state == "candidate"), reverse=True):
+        chain, at = [], newest
+        while at != live and at in known and known[at].state in ("candidate", "retired"):
+            chain.append(known[at])
+            at = known[at].parent
+        if at == live:
+            return [version for version in reversed(chain) if version.state == "candidate"]
+    return []
+
+
+def head_number(versions: Sequence[Version]) -> int:
+    """The version of one line that its next step starts from: the last candidate on the live one, or that itself."""
+    chain = candidate_chain(versions)
+    return chain[-1].number if chain else _live_number(versions)
+
+
+def _live_number(versions: Sequence[Version]) -> int:
+    return next((version.number for version in versions if version.state == "live"), 0)

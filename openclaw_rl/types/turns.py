@@ -48,6 +48,8 @@ class Skip(enum.StrEnum):
     """The session is shorter than `rollout.min_turns`."""
     OTHER_MODEL = "other_model"
     """Another model, or a scripted one, sampled it: its ids mean nothing to the one that learns."""
+    STALE = "stale"
+    """Training came too late: the version that answered is older than `training.max_staleness` allows."""
     ALREADY_TRAINED = "already_trained"
     """A step learned from this turn before the new evidence came; no turn is learned from twice."""
 

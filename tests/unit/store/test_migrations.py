@@ -10,11 +10,13 @@ from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import OperationalError
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import SqliteStore, schema
+from openclaw_rl.store import SqliteStore, schema, steps
 from openclaw_rl.store.directory import make_files_private
 from openclaw_rl.store.migrations import MIGRATIONS, SCHEMA_VERSION, migrate, schema_version
 from openclaw_rl.store.sqlite import connect_writer
 from tests.unit.store.samples import make_session
+from tests.unit.train.made import sample
+from tests.unit.train.stored import put_samples
 
 
 @pytest.fixture
@@ -103,3 +105,38 @@ def test_another_programs_database_is_refused(connection: Connection, tmp_path: 
     other.close()
     with pytest.raises(StoreError, match="not an OpenClaw-RL store"):
         migrate(connection)
+
+
+def test_rows_of_the_first_steps_get_what_later_steps_have(connection: Connection) -> None:
+    """A store of version 4, with a step and its version in it."""
+    migrate(connection, {version: MIGRATIONS[version] for version in range(1, 5)})
+    with connection.begin():
+        connection.exec_driver_sql("INSERT INTO step VALUES ('ann', 1, 'done', 1.0, 2.0, 7, 0, '[\"x\"]', '{}', '')")
+        connection.exec_driver_sql(
+            "INSERT INTO version VALUES ('ann', 1, 0, 'live', 2.0, '/v1/weights', 'ab', 'null', '')"
+        )
+    assert migrate(connection) == (4, SCHEMA_VERSION)
+    with connection.begin():
+        (step,) = steps.line_steps(connection, "ann")
+        (version,) = steps.versions(connection, "ann")
+        assert steps.waiting(connection) == []
+    assert (step.sample_ids, step.replayed_ids, step.num_anchors, step.state) == (("x",), (), 0, "done")
+    assert (version.state, version.path) == ("live", "/v1/weights")
+
+
+async def test_samples_of_an_older_store_are_in_no_doubt(tmp_path: Path) -> None:
+    async with await SqliteStore.open(tmp_path) as store:
+        await put_samples(store, [sample(0), sample(1)])
+        await store.lessons.mark_trained([sample(1).id], step=1)
+    older = connect_writer(tmp_path / "store.sqlite3")
+    with older.begin():
+        older.exec_driver_sql("ALTER TABLE sample DROP COLUMN num_discarded")
+        for column in ("replayed_ids", "num_anchors"):
+            older.exec_driver_sql(f"ALTER TABLE step DROP COLUMN {column}")
+        older.exec_driver_sql("UPDATE meta SET value = '4' WHERE name = 'schema_version'")
+    older.close()
+    async with await SqliteStore.open(tmp_path) as store:
+        assert store.recovery.schema_from == 4
+        (waiting,) = await store.lessons.waiting()
+        assert (waiting.num_samples, waiting.num_doubted) == (1, 0)
+        assert await store.lessons.samples_named([sample(1).id]) == [sample(1)]

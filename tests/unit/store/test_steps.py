@@ -1,0 +1,84 @@
+"""Steps and versions come back as they were put, and a step that ended stays ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.errors import StoreError
+from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.types import Step, Version
+from tests.unit.train.made import sample
+from tests.unit.train.stored import put_samples
+
+STEP = Step(
+    line="local",
+    number=1,
+    state="planned",
+    planned_at=5.0,
+    seed=3,
+    parent=0,
+    sample_ids=(sample(1).id, sample(0).id),
+    replayed_ids=("of", "old"),
+    num_anchors=2,
+)
+DONE = replace(STEP, state="done", finished_at=6.0, metrics={"loss/total": 0.25, "policy/age": 1.0})
+VERSION = Version(
+    line="local",
+    number=1,
+    parent=0,
+    state="candidate",
+    created_at=6.0,
+    path="/v1/weights",
+    sha256="ab",
+    gate={"kl": 0.1},
+)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with await SqliteStore.open(tmp_path) as opened:
+        await put_samples(opened, [sample(0), sample(1), sample(2)])
+        yield opened
+
+
+async def test_a_step_comes_back_as_it_was_planned_and_as_it_ended(store: SqliteStore, tmp_path: Path) -> None:
+    lessons, reader = store.lessons, StoreReader.open(tmp_path)
+    await lessons.plan_step(STEP)
+    assert await lessons.planned_steps() == [STEP]
+    assert [one.index for one in await lessons.waiting_samples("local", 9)] == [2]
+    assert [one.index for one in await lessons.samples_named((*STEP.sample_ids, *STEP.replayed_ids))] == [1, 0]
+    assert await lessons.finish_step(DONE, VERSION)
+    assert await lessons.planned_steps() == []
+    assert (reader.steps("local"), reader.versions()) == ([DONE], [VERSION])
+    assert not await lessons.finish_step(replace(DONE, state="discarded"), None)
+    assert reader.steps("local") == [DONE]
+    assert await lessons.next_step_number("local") == 2
+    assert await lessons.next_step_number("ann") == 1
+
+
+async def test_two_steps_never_have_the_same_sample(store: SqliteStore) -> None:
+    await store.lessons.plan_step(STEP)
+    with pytest.raises(StoreError, match="samples that it cannot have"):
+        await store.lessons.plan_step(replace(STEP, number=2, sample_ids=(sample(2).id, sample(1).id)))
+    with pytest.raises(StoreError, match="samples that it cannot have"):
+        await store.lessons.plan_step(replace(STEP, number=2, line="ann", sample_ids=(sample(2).id,)))
+    assert [one.index for one in await store.lessons.waiting_samples(None, 9)] == [2], "all or nothing"
+    assert len(await store.lessons.planned_steps()) == 1
+
+
+async def test_one_version_of_a_line_is_live_and_files_that_go_leave_their_row(store: SqliteStore) -> None:
+    lessons = store.lessons
+    for number in (1, 2, 3):
+        await lessons.plan_step(replace(STEP, number=number, sample_ids=(sample(number - 1).id,)))
+        await lessons.finish_step(replace(DONE, number=number, sample_ids=()), replace(VERSION, number=number))
+        await lessons.set_version_state("local", number, "live", gate={"kl": number})
+    assert [one.state for one in await lessons.versions("local")] == ["retired", "retired", "live"]
+    await lessons.forget_files("local", [1])
+    first, second, _ = await lessons.versions("local")
+    assert (first.path, first.sha256, first.gate, second.path) == ("", "ab", {"kl": 1}, "/v1/weights")
+    with pytest.raises(StoreError, match="no version 9"):
+        await lessons.set_version_state("local", 9, "live")

@@ -1,0 +1,41 @@
+"""Which version a line's next step starts from, and which candidates can still go live."""
+
+from __future__ import annotations
+
+import pytest
+
+from openclaw_rl.types import Version, VersionState, candidate_chain, head_number
+
+
+def made(*rows: tuple[int, int, VersionState]) -> list[Version]:
+    return [
+        Version(line="ann", number=number, parent=parent, state=state, created_at=0.0, path="", sha256="")
+        for number, parent, state in rows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chain", "head"),
+    [
+        ([], [], 0),
+        ([(1, 0, "live")], [], 1),
+        ([(1, 0, "candidate")], [1], 1),
+        ([(1, 0, "retired"), (2, 1, "live"), (3, 2, "candidate"), (4, 3, "candidate")], [3, 4], 4),
+        ([(1, 0, "live"), (2, 1, "candidate"), (3, 2, "rejected")], [2], 2),
+        # It stands on one that is rejected, or that somebody went back from.
+        ([(1, 0, "live"), (2, 1, "rejected"), (3, 2, "candidate")], [], 1),
+        ([(1, 0, "live"), (2, 1, "rolled_back"), (3, 2, "candidate")], [], 1),
+        ([(1, 0, "rolled_back"), (2, 1, "candidate")], [], 0),
+        # Newer candidates stand on the first one, whose files are gone.
+        ([(1, 0, "retired"), (2, 1, "candidate"), (3, 2, "candidate")], [2, 3], 3),
+        # Two on the same parent: the newer one.
+        ([(1, 0, "live"), (2, 1, "candidate"), (3, 1, "candidate")], [3], 3),
+        # Older than what answers.
+        ([(1, 0, "candidate"), (2, 1, "live")], [], 2),
+    ],
+)
+def test_a_chain_stands_on_what_answers(rows: list[tuple[int, int, VersionState]], chain: list[int], head: int) -> None:
+    versions = made(*rows)
+    assert [version.number for version in candidate_chain(versions)] == chain
+    assert head_number(versions) == head
+    assert [version.number for version in candidate_chain(versions[::-1])] == chain, "whatever their order"
