@@ -30,6 +30,19 @@ CRASH_POINTS: tuple[str, ...] = (
     "judge.leased",
     "judge.judged",
     "credit.leased",
+    "train.planned",
+    "train.reported",
+    "store.in_step",
+    "train.finished",
+    "trainer.ordered",
+    "trainer.moved",
+    "trainer.in_checkpoint",
+    "trainer.before_rename",
+    "trainer.renamed",
+    "release.published",
+    "release.measured",
+    "release.marked",
+    "release.live",
 )
 """Every place that `crash_point` is called with. Tests run through this list, so a new place is tested at once."""
 

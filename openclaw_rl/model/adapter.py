@@ -165,7 +165,7 @@ class AdapterWeights:
         rest: Rest = lambda: None,
     ) -> Self:
         """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole."""
-        config = _read_config(folder)
+        config = read_adapter_config(folder)
         path = folder / WEIGHTS_FILE
         try:
             with safe_open(path, framework="pt") as file:
@@ -313,7 +313,7 @@ class LoraRows:
         return y
 
 
-def _read_config(folder: Path) -> dict[str, Json]:
+def read_adapter_config(folder: Path) -> dict[str, Json]:
     path = folder / CONFIG_FILE
     try:
         config = json.loads(path.read_bytes())

@@ -15,6 +15,11 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def unfinished(target: Path) -> Path:
+    """Where a folder is written that becomes `target`, by a rename, when it is whole."""
+    return target.with_name(f".{target.name}.partial")
+
+
 def sync_folder(folder: Path) -> None:
     """Every file in the folder, then the folder."""
     for path in (*folder.iterdir(), folder):

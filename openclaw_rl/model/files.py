@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from openclaw_rl.config import ModelConfig
-from openclaw_rl.errors import ModelError
+from openclaw_rl.errors import ConfigError, ModelError
 from openclaw_rl.model.embedded import SMOLLM2, ensure_embedded
 
 EMBEDDED_NAME = SMOLLM2.name
@@ -110,6 +110,24 @@ def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path) -> ModelFil
         raise ModelError(
             f"{name}: a key in the JSON files of {folder} is missing or wrong: {error!r}. Save the model again."
         ) from error
+
+
+def check_same_tokenizer(model: ModelFiles, teacher: Path) -> None:
+    """ConfigError where a teacher's ids mean other words than the model's: it would teach nonsense, silently."""
+    if not (teacher / "tokenizer.json").is_file():
+        raise ConfigError(f"training.teacher_path: {teacher} has no tokenizer.json; name a Hugging Face folder")
+    if _vocabulary(teacher / "tokenizer.json") != _vocabulary(model.tokenizer_path / "tokenizer.json"):
+        raise ConfigError(
+            f"the teacher in {teacher} has another tokenizer than {model.name}; training.teacher_path must name a "
+            "model of the same family, or set training.teacher to base, current or ema"
+        )
+
+
+def _vocabulary(path: Path) -> dict[str, int]:
+    from tokenizers import Tokenizer  # only where there is a teacher to compare
+
+    vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
+    return vocabulary
 
 
 def check_architecture(name: str, config: dict[str, Any]) -> str:

@@ -21,12 +21,17 @@ _COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer
 def save_weights(weights: Weights, arch: Architecture, folder: Path, *, source: Path) -> None:
     """`source` is the model that it was trained from: its configuration and tokenizer go along."""
     folder.mkdir(parents=True)
-    for name in _COPIED:
-        if (source / name).exists():
-            shutil.copyfile(source / name, folder / name)
+    copy_description(source, folder)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _named(weights, arch)}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     sync_folder(folder)
+
+
+def copy_description(source: Path, folder: Path) -> None:
+    """A model's files beside its weights: what describes it, and its tokenizer."""
+    for name in _COPIED:
+        if (source / name).exists():
+            shutil.copyfile(source / name, folder / name)
 
 
 def _named(weights: Weights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:

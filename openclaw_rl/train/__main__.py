@@ -2,8 +2,9 @@
 
 python -m openclaw_rl.train --model FOLDER --options '{"device": "auto", "threads": 2}'
 
-It ends when standard input does, so a parent that dies, however it dies, leaves no trainer behind. An order that cannot
-be carried out is answered with an error and harms no other. Logs are JSON lines on standard error.
+Its first line says that it is ready. It ends at once when standard input does, in the middle of a step too: a parent
+that dies, however it dies, leaves no trainer behind that writes where the next one does. An order that cannot be
+carried out is answered with an error and harms no other. Logs are JSON lines on standard error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import NoReturn
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.logs import JsonLines
@@ -24,11 +28,11 @@ _NICENESS = 10
 """Whoever chats comes first: beside an engine that is busy the trainer gets about a tenth of a core."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Works until standard input ends; the exit status."""
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Works until standard input ends."""
     parser = argparse.ArgumentParser(prog="openclaw_rl.train")
     parser.add_argument("--model", type=Path, required=True, help="a Hugging Face folder with safetensors")
-    parser.add_argument("--options", type=json.loads, default={}, help="JSON object: device, threads")
+    parser.add_argument("--options", type=json.loads, default={}, help="JSON object: device, threads, gpu_ids, shrink")
     arguments = parser.parse_args(argv)
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
@@ -37,28 +41,40 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that spin take the core that the chat needs
     os.nice(_NICENESS)
     os.environ["HF_HUB_OFFLINE"] = "1"
+    options = arguments.options
+    if options.get("gpu_ids"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, options["gpu_ids"]))
 
     import torch
 
     from openclaw_rl.train.trainer import Trainer
 
-    options = arguments.options
     if options.get("threads"):
         torch.set_num_threads(options["threads"])
     wanted = options.get("device", "auto")
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    trainer = Trainer(arguments.model, device=device, dtype=dtype)
+    trainer = Trainer(arguments.model, device=device, dtype=dtype, shrink=options.get("shrink", 1))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report
-    for line in sys.stdin:
-        try:
-            answer: dict[str, object] = {"report": trainer.step(StepOrder.from_json(json.loads(line))).to_json()}
-        except OpenClawError as error:
-            answer = {"error": str(error)}
+    orders: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_receive, args=(orders,), daemon=True).start()
+    answer: dict[str, object] = {"ready": True}
+    while True:
         print(json.dumps(answer), file=answers, flush=True)
-    return 0
+        order = StepOrder.from_json(json.loads(orders.get()))
+        try:
+            answer = {"report": trainer.step(order).to_json()}
+        except (OpenClawError, OSError) as error:
+            answer = {"error": str(error)}
+
+
+def _receive(orders: SimpleQueue[str]) -> None:
+    """Passes orders on until there is nobody left to give one: then what is being computed is of no use either."""
+    for line in sys.stdin:
+        orders.put(line)
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -5,31 +5,43 @@
     waits for     `batch_size` samples of a line, or `max_wait_s` since its first one; the trainer; the release
     woken by      a credit with samples; the clock
 
-A step is planned before it is taken: its number, seed and samples are on disk, and its samples belong to no other step.
-Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same weights. What it made
-is written with its end in one transaction. Samples of versions too long ago are left out, with the reason.
+A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
+no other step. Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same
+weights. What it made is written with its end in one transaction.
 
-Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay.
+Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: the
+flag `train.paused` then says why, and nothing is lost. Only what a trainer reports as harmful is discarded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import shutil
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
-from openclaw_rl.errors import StoreError, TrainerLost, TrainError
+from openclaw_rl.errors import EngineError, OpenClawError, StoreError, TrainerLost, TrainError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.model.durable import unfinished
+from openclaw_rl.train import planning
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import Json, Sample, Step, Version, version_label
+from openclaw_rl.types import TRAINING_PAUSED, Json, Sample, Step, Version, head_number, version_label, version_number
 
 _log = logging.getLogger(__name__)
 
 RETRY_S, MAX_RETRY_S = 2.0, 300.0
+
+MAX_LOST = 6
+"""So many trainers in a row that die over one step say that the step is at fault."""
 
 
 class Trainer(Protocol):
@@ -50,8 +62,11 @@ class Waiting(Protocol):
     @property
     def since(self) -> float: ...
 
+    @property
+    def num_doubted(self) -> int: ...
 
-class Log(Protocol):
+
+class Log(planning.Log, Protocol):
     """What this loop needs of the store."""
 
     @property
@@ -59,19 +74,15 @@ class Log(Protocol):
 
     async def waiting(self) -> Sequence[Waiting]: ...
 
-    async def waiting_samples(self, line: str | None, limit: int) -> list[Sample]: ...
-
     async def planned_steps(self) -> list[Step]: ...
 
     async def plan_step(self, step: Step) -> None: ...
 
-    async def samples_of(self, step: Step) -> list[Sample]: ...
+    async def samples_named(self, ids: Sequence[str]) -> list[Sample]: ...
 
-    async def finish_step(self, step: Step, version: Version | None) -> bool: ...
+    async def finish_step(self, step: Step, version: Version | None, *, blameless: bool = False) -> bool: ...
 
-    async def next_step_number(self, line: str) -> int: ...
-
-    async def live_version(self, line: str) -> Version | None: ...
+    async def set_flag(self, name: str, value: str | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,127 +90,192 @@ class LoopSettings:
     """What of the configuration this loop needs; `training` is that section, as the trainer gets it."""
 
     batch_size: int
-    max_wait_s: float
-    max_steps: int | None
-    seed: int
+    max_wait_s: float | None
     folder: Path
     """Where checkpoints go, a folder for each line."""
     training: Mapping[str, Json]
+    anchors: tuple[tuple[int, ...], ...] = ()
+    """Prompts, up to where an answer begins; each step takes the next ones in turn."""
+    stop_token_ids: tuple[int, ...] = ()
 
 
 class TrainLoop:
-    """Takes steps until it is cancelled, or `max_steps` are taken. `release` is awaited with every new candidate."""
+    """Takes the steps that a planner plans, until it is cancelled. `release` is awaited with every new candidate."""
 
     def __init__(
         self,
         log: Log,
         trainer: Trainer,
+        planner: Planner,
         settings: LoopSettings,
         *,
         release: Callable[[Version], Awaitable[None]],
-        choose: Callable[[Sequence[Sample]], Sequence[Sample]],
         on_step: Callable[[Step], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
         self._trainer = trainer
+        self._planner = planner
         self._settings = settings
         self._release = release
-        self._choose = choose
         self._on_step = on_step
         self._clock = clock
+        self._lost: Counter[tuple[str, int]] = Counter()
+        self._one_at_a_time = asyncio.Lock()
 
     async def run(self) -> None:
         """Until cancelled."""
-        retry_s = RETRY_S
+        retry_s, is_paused = RETRY_S, True  # as far as the last run may have left it
         while True:
             self._log.sampled.clear()
             try:
                 wait_s = await self.work()
+                if is_paused:
+                    await self._log.set_flag(TRAINING_PAUSED, None)
+                    is_paused = False
             except Exception as error:
                 # The boundary of training: whatever is wrong with it, serving goes on.
-                expected = isinstance(error, (StoreError, TrainerLost))
+                expected = isinstance(error, OpenClawError)
                 _log.log(logging.WARNING if expected else logging.ERROR, "training waits %g s: %r", retry_s, error)
-                wait_s, retry_s = retry_s, min(2 * retry_s, MAX_RETRY_S)
-                await asyncio.sleep(wait_s)
+                with suppress(StoreError):
+                    is_paused = True
+                    await self._log.set_flag(TRAINING_PAUSED, str(error) or repr(error))
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, MAX_RETRY_S)
                 continue
             retry_s = RETRY_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._log.sampled.wait()
 
-    async def work(self) -> float | None:
-        """Takes all steps that are due; in how many seconds the next will be, None if nothing waits."""
-        for step in await self._log.planned_steps():
-            await self._take(step)
-        while True:
-            now, due_in = self._clock(), None
-            for waiting in await self._log.waiting():
-                left_s = waiting.since + self._settings.max_wait_s - now
-                if waiting.num_samples >= self._settings.batch_size or left_s <= 0:
-                    new = await self._plan(waiting.line)
-                    if new is not None:
-                        await self._take(new)
-                        break
-                else:
-                    due_in = left_s if due_in is None else min(due_in, left_s)
-            else:
-                return due_in
+    async def work(self, *, at_once: bool = False, max_steps: int | None = None) -> float | None:
+        """Takes all steps that are due, or with `at_once` all there are; in how many seconds the next will be due.
 
-    async def _plan(self, line: str) -> Step | None:
-        """Fixes the next step of a line; None if there is none to take."""
-        number = await self._log.next_step_number(line)
-        if self._settings.max_steps is not None and number > self._settings.max_steps:
+        None if nothing waits for the clock, or `max_steps` were taken. Who calls while it works waits for its end. What
+        goes wrong with one line is raised after all others had their turn.
+        """
+        async with self._one_at_a_time:
+            return await self._work(at_once=at_once, max_steps=max_steps)
+
+    async def _work(self, *, at_once: bool, max_steps: int | None) -> float | None:
+        num_left = math.inf if max_steps is None else max_steps
+        stuck: dict[str, OpenClawError] = {}
+        due_in: float | None = None
+        for step in await self._log.planned_steps():
+            if num_left > 0:
+                await self._try(step, stuck)
+                num_left -= 1
+        while num_left > 0:
+            new, due_in = await self._due(at_once=at_once, but=stuck)
+            if new is None:
+                break
+            await self._log.plan_step(new)
+            crash_point("train.planned")
+            await self._try(new, stuck)
+            num_left -= 1
+        if stuck:
+            raise next(iter(stuck.values()))
+        return due_in
+
+    async def _try(self, step: Step, stuck: dict[str, OpenClawError]) -> None:
+        """Takes a step; what a trainer, or an engine, fails to do keeps its line, and no other, from going on."""
+        try:
+            await self._take(step)
+        except (TrainError, EngineError) as error:
+            stuck[step.line] = error
+
+    async def _due(self, *, at_once: bool, but: Collection[str]) -> tuple[Step | None, float | None]:
+        """The first step that is due, of any line `but` some; or in how many seconds there will be one."""
+        due_in: float | None = None
+        for waiting in await self._log.waiting():
+            left_s = 0.0 if at_once else self._seconds_left(waiting)
+            if left_s is None or waiting.line in but:
+                continue
+            if left_s > 0:
+                due_in = left_s if due_in is None else min(due_in, left_s)
+            elif (new := await self._planner.next_step(waiting.line, now=self._clock())) is not None:
+                return new, None
+        return None, due_in
+
+    def _seconds_left(self, waiting: Waiting) -> float | None:
+        """Until a line's next step is due, 0 if it is; None if only more samples can bring it about."""
+        if waiting.num_samples >= self._settings.batch_size or waiting.num_doubted:
+            return 0.0
+        if self._settings.max_wait_s is None:
             return None
-        samples = await self._log.waiting_samples(line, 4 * self._settings.batch_size)
-        chosen = list(self._choose(samples))[: self._settings.batch_size]
-        if not chosen:
-            return None
-        live = await self._log.live_version(line)
-        step = Step(
-            line=line,
-            number=number,
-            state="planned",
-            planned_at=self._clock(),
-            seed=self._settings.seed,
-            parent=0 if live is None else live.number,
-            sample_ids=tuple(sample.id for sample in chosen),
-        )
-        await self._log.plan_step(step)
-        return step
+        return max(0.0, waiting.since + self._settings.max_wait_s - self._clock())
 
     async def _take(self, step: Step) -> None:
-        samples = await self._log.samples_of(step)
-        parent = None if step.parent == 0 else str(self._checkpoint(step.line, step.parent))
-        target = self._checkpoint(step.line, step.number)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        order = StepOrder(
-            line=step.line,
-            number=step.number,
-            parent=parent,
-            parent_number=step.parent,
-            target=str(target),
-            seed=step.seed,
-            settings=self._settings.training,
-            samples=tuple(samples),
-        )
-        try:
-            report = await self._trainer.step(order)
-        except TrainerLost:
-            raise
-        except TrainError as error:
-            report = StepReport(state="discarded", metrics={}, reason=str(error))
+        report, overtaken = await self._report(step)
         ended = replace(
             step, state=report.state, finished_at=self._clock(), metrics=report.metrics, reason=report.reason
         )
         version = self._version(ended, report) if report.state == "done" else None
-        if not await self._log.finish_step(ended, version):
+        if version is None:
+            await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))
+        if not await self._log.finish_step(ended, version, blameless=overtaken):
             return
+        crash_point("train.finished")
         self._on_step(ended)
         if version is not None:
             await self._release(version)
         else:
-            _log.error("step %d of %s was discarded: %s", step.number, step.line, report.reason)
+            level = logging.INFO if overtaken else logging.ERROR
+            _log.log(level, "step %d of %s was discarded: %s", step.number, step.line, report.reason)
+
+    async def _report(self, step: Step) -> tuple[StepReport, bool]:
+        """What came of a step; and whether it was overtaken by what happened since it was planned."""
+        why = await self._overtaken(step)
+        if not why:
+            report = await self._ordered(step)
+            crash_point("train.reported")
+            why = await self._overtaken(step)
+            if not why:
+                return report, False
+        return StepReport(state="discarded", metrics={}, reason=why), True
+
+    async def _overtaken(self, step: Step) -> str:
+        """Why a step must not be taken as it was planned; empty if nothing came between."""
+        if (head := head_number(await self._log.versions(step.line))) != step.parent:
+            return f"it starts from version {step.parent}, and version {head} took its place"
+        if len(await self._log.samples_named(step.sample_ids)) < len(step.sample_ids):
+            return "some of its samples were deleted, or opted out of"
+        return ""
+
+    async def _ordered(self, step: Step) -> StepReport:
+        settings = self._settings
+        samples = tuple(await self._log.samples_named((*step.sample_ids, *step.replayed_ids)))
+        target = self._checkpoint(step.line, step.number)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TrainError(f"no folder for checkpoints ({error}); training.save_path names another") from error
+        first = step.number * step.num_anchors
+        chosen = [settings.anchors[at % len(settings.anchors)] for at in range(first, first + step.num_anchors)]
+        order = StepOrder(
+            line=step.line,
+            number=step.number,
+            parent=None if step.parent == 0 else await self._parent(step),
+            parent_number=step.parent,
+            target=str(target),
+            seed=step.seed,
+            settings=settings.training,
+            samples=samples,
+            anchors=tuple(chosen),
+            stop_token_ids=settings.stop_token_ids,
+        )
+        name = (step.line, step.number)
+        try:
+            report = await self._trainer.step(order)
+        except TrainerLost as lost:
+            self._lost[name] += 1
+            if self._lost[name] < MAX_LOST:
+                raise
+            report = StepReport(state="discarded", metrics={}, reason=f"{MAX_LOST} trainers died over it: {lost}")
+        del self._lost[name]
+        if report.state != "done":
+            return report
+        return replace(report, metrics={**report.metrics, "policy/age": policy_age(step.parent, samples)})
 
     def _version(self, step: Step, report: StepReport) -> Version:
         return Version(
@@ -212,5 +288,23 @@ class TrainLoop:
             sha256=report.sha256,
         )
 
+    async def _parent(self, step: Step) -> str:
+        """Where its checkpoint is: `training.save_path` may have been another one when it was made."""
+        paths = {version.number: version.path for version in await self._log.versions(step.line)}
+        known = paths.get(step.parent)
+        return str(Path(known).parent if known else self._checkpoint(step.line, step.parent))
+
     def _checkpoint(self, line: str, number: int) -> Path:
         return self._settings.folder / version_label(line, number)
+
+
+def _remove(checkpoint: Path) -> None:
+    """What a trainer that died may have left of it."""
+    for folder in (checkpoint, unfinished(checkpoint)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def policy_age(parent: int, samples: Sequence[Sample]) -> float:
+    """How many versions before `parent` the tokens were sampled, in the mean; below 0 if by one since rolled back."""
+    spans = [span for sample in samples for span in sample.version_spans]
+    return parent - fmean((version_number(span.version) for span in spans), (span.end - span.start for span in spans))

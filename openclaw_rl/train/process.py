@@ -1,6 +1,7 @@
 """`protocols.Trainer` as a process of its own: orders go in, reports come out; what dies is started again when needed.
 
-Knows no tensors. A process that died in the middle of an order is a `TrainerLost`: the order can be given again.
+Knows no tensors. A process that died in the middle of an order is a `TrainerLost`: the order can be given again. One
+that never came so far as to take an order is a `TrainError`: that is no order's fault.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
+from openclaw_rl.config import Config
 from openclaw_rl.errors import TrainerLost, TrainError
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Json
@@ -26,13 +29,24 @@ class TrainerProcess:
     """Starts with the first order."""
 
     def __init__(self, model: Path, options: Mapping[str, Json]) -> None:
-        self._command = (
-            *(sys.executable, "-m", "openclaw_rl.train"),
-            *("--model", str(model), "--options", json.dumps(dict(options))),
-        )
+        self._model = model
+        self._options = dict(options)
+        self._num_lost = 0
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
+
+    @classmethod
+    def of(cls, config: Config, model: Path) -> Self:
+        """As configured."""
+        return cls(
+            model,
+            {
+                "device": config.engine.device,
+                "threads": config.engine.threads,
+                "gpu_ids": list(config.training.gpu_ids),
+            },
+        )
 
     @property
     def pid(self) -> int | None:
@@ -41,22 +55,12 @@ class TrainerProcess:
     async def step(self, order: StepOrder) -> StepReport:
         """Carries out one order. `TrainError`: it cannot be done so; `TrainerLost`: the process died."""
         async with self._one_at_a_time:
-            process = await self._started()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                process.stdin.write(json.dumps(order.to_json()).encode() + b"\n")
-                await process.stdin.drain()
-                line = await process.stdout.readline()
-            except (BrokenPipeError, ConnectionResetError):
-                line = b""
-            except asyncio.CancelledError:
-                await self._end()  # its report would be taken for that of the next order
-                raise
-            if not line.endswith(b"\n"):
-                status = await process.wait()
-                await self._end()
-                raise TrainerLost(f"the trainer's process ended with status {status}; the log has its last words")
+            process = await self._ready()
+            line = await self._ask(process, json.dumps(order.to_json()).encode() + b"\n")
+            if line is None:
+                self._num_lost += 1
+                raise TrainerLost(f"the trainer's process {await self._epitaph(process)}")
+            self._num_lost = 0
             answer = json.loads(line)
             if "error" in answer:
                 raise TrainError(answer["error"])
@@ -66,14 +70,50 @@ class TrainerProcess:
         """Ends the process, also in the middle of an order: whatever it was at can be ordered again."""
         await self._end()
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            pipe = asyncio.subprocess.PIPE
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, stderr=pipe, limit=_LINE_LIMIT
-            )
-            self._reading = asyncio.create_task(self._pass_on_logs(self._process))
+    async def _ready(self) -> asyncio.subprocess.Process:
+        if self._process is not None and self._process.returncode is None:
+            return self._process
+        await self._end()  # of one that died between two orders
+        process = await self._start()
+        if await self._ask(process, b"") is None:
+            raise TrainError(f"the trainer's process does not start: it {await self._epitaph(process)}")
+        return process
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        # One death is an accident. The kernel, when it is short of memory, kills without a word: then smaller parts.
+        options = {**self._options, "shrink": 2 ** max(0, self._num_lost - 1)}
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "openclaw_rl.train"),
+            *("--model", str(self._model), "--options", json.dumps(options)),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            limit=_LINE_LIMIT,
+            start_new_session=True,  # a Ctrl-C reaches only us
+        )
+        self._reading = asyncio.create_task(self._pass_on_logs(self._process))
         return self._process
+
+    async def _ask(self, process: asyncio.subprocess.Process, line: bytes) -> bytes | None:
+        """The next line that it says; None if it ends without one."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(line)
+            await process.stdin.drain()
+            said = await process.stdout.readline()
+        except (BrokenPipeError, ConnectionResetError):
+            return None
+        except asyncio.CancelledError:
+            await self._end()  # its report would be taken for that of the next order
+            raise
+        return said if said.endswith(b"\n") else None
+
+    async def _epitaph(self, process: asyncio.subprocess.Process) -> str:
+        status = await process.wait()
+        await self._end()
+        return f"ended with status {status}; the log has its last words"
 
     async def _pass_on_logs(self, process: asyncio.subprocess.Process) -> None:
         assert process.stderr is not None

@@ -24,6 +24,9 @@ class TrainSettings:
     weight_decay: float
     adam_betas: tuple[float, float]
     use_gradient_checkpointing: bool
+    loss_per_token: bool
+    logprob_temperature: float | None
+    critic: bool
     teacher: Teacher
     teacher_path: str | None
     teacher_temperature: float
@@ -44,7 +47,13 @@ class TrainSettings:
         chosen: dict[str, Any] = {field.name: values[field.name] for field in fields(cls)}
         for name in ("adam_betas", "lora_target_modules"):
             chosen[name] = tuple(chosen[name])
+        if chosen["teacher"] is None:
+            chosen["teacher"] = "base" if chosen["teacher_path"] is None else "path"
         return cls(**chosen)
+
+    def temperature_of(self, sampled_at: float) -> float:
+        """What the logits behind an answer that was sampled at this temperature are divided by."""
+        return sampled_at if self.logprob_temperature is None else self.logprob_temperature
 
     def learning_rate_at(self, step: int) -> float:
         """Rises in a straight line over `warmup_steps` steps, then stays. Steps count from 1."""

@@ -17,17 +17,18 @@ from statistics import fmean, pstdev
 import torch
 from torch import Tensor
 
+from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.objective.aggregate import BatchMean
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.rows import DenseRows, Rows
 from openclaw_rl.train.objective.sample import SampleTensors, Target, sample_tensors
-from openclaw_rl.train.sequences import Sequenced, response_rows
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.student import Student
 from openclaw_rl.train.teacher import Teacher
 from openclaw_rl.types import Sample
 
-_NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd"}
+_NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value", "anchor": "loss/anchor"}
 """Metrics that have names of their own since long before; the others are `sample/NAME`."""
 
 
@@ -83,6 +84,7 @@ class StepTaker:
         settings: TrainSettings,
         *,
         max_tokens: int,
+        critic: Critic | None = None,
     ) -> None:
         self._student = student
         self._optimiser = optimiser
@@ -91,6 +93,7 @@ class StepTaker:
         self._base = base
         self._settings = settings
         self._max_tokens = max_tokens
+        self._critic = critic
 
     def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> Outcome:
         """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
@@ -108,7 +111,9 @@ class StepTaker:
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
         mean = BatchMean(
-            num_samples=len(work), num_tokens=sum(sum(one.sample.loss_mask) for one in work), per_token=False
+            num_samples=len(work),
+            num_tokens=sum(sum(one.sample.loss_mask) for one in work),
+            per_token=settings.loss_per_token,
         )
         targets: dict[str, Target] = {}
         found: defaultdict[str, list[float]] = defaultdict(list)
@@ -119,14 +124,16 @@ class StepTaker:
             for part_number, part in enumerate(self._parts(work)):
                 dropout_seed = ((seed * 1009 + number) * 1009 + epoch) * 1009 + part_number
                 total += self._backward(part, targets, mean, found, clock, dropout_seed=dropout_seed)
-            norm = float(torch.nn.utils.clip_grad_norm_(self._student.parameters, settings.clip_grad_norm))
-            if not (math.isfinite(total) and math.isfinite(norm)):
+            norm = self._clip(self._student.parameters)
+            # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
+            whole = norm if self._critic is None else math.hypot(norm, self._clip(self._critic.parameters))
+            if not (math.isfinite(total) and math.isfinite(whole)):
                 self._optimiser.zero_grad(set_to_none=True)
-                return Outcome({}, f"the loss is {total} and the norm of its gradient {norm}")
+                return Outcome({}, f"the loss is {total} and the norm of its gradient {whole}")
             self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         metrics = {_NAMES.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
-        rewards = [one.sample.reward for one in work]
+        rewards = [one.sample.reward for one in work if one.sample.kind != "anchor"]
         seconds = time.perf_counter() - clock.began_at
         metrics |= {
             "loss/total": total,
@@ -141,9 +148,15 @@ class StepTaker:
         }
         return Outcome(metrics)
 
+    def _clip(self, parameters: Sequence[Tensor]) -> float:
+        """Shortens the gradient where it is too long; its norm before that."""
+        return float(torch.nn.utils.clip_grad_norm_(parameters, self._settings.clip_grad_norm))
+
+    def _temperature(self, sample: Sample) -> float:
+        return self._settings.temperature_of(sample.temperature)
+
     def _prepare(self, sample: Sample) -> _Work:
-        network = self._student.network
-        tensors = sample_tensors(sample, dtype=torch.float32, device=network.device)
+        tensors = sample_tensors(sample, dtype=torch.float32, device=self._student.reader.device)
         candidates = sample.candidates[: self._loss.num_teachers(tensors)]
         return _Work(
             sample,
@@ -178,41 +191,50 @@ class StepTaker:
         """Adds the gradient of a part; its share of the loss."""
         began_at = time.perf_counter()
         fixed = self._fixed(part, targets)
-        sequences = [one.student for one in part]
-        lora = self._student.lora(sum(map(len, sequences)), dropout_seed=dropout_seed)
-        network = self._student.network
-        recompute = self._settings.use_gradient_checkpointing
+        readings = self._student.reader.read(
+            [one.student for one in part],
+            recompute=self._settings.use_gradient_checkpointing,
+            dropout_seed=dropout_seed,
+        )
         shares: list[Tensor] = []
-        for one, rows_RH in zip(part, response_rows(network, sequences, lora, recompute=recompute), strict=True):
-            rows = DenseRows(network.logits(rows_RH), one.sample.temperature)
+        for one, reading in zip(part, readings, strict=True):
+            rows = DenseRows(reading.logits(), self._temperature(one.sample))
+            needs_values = self._loss.needs_values(one.tensors)
+            values_R = self._critic(reading.hidden) if self._critic and needs_values else None
             if one.sample.id not in targets:
                 teachers, base = fixed[one.sample.id]
-                targets[one.sample.id] = self._loss.target(rows, one.tensors, teachers=teachers, base=base)
-            loss_R, metrics = self._loss(rows, one.tensors, targets[one.sample.id])
+                targets[one.sample.id] = self._loss.target(
+                    rows, one.tensors, teachers=teachers, base=base, values=values_R
+                )
+            loss_R, metrics = self._loss(rows, one.tensors, targets[one.sample.id], values=values_R)
             shares.append(mean.share(loss_R, one.tensors.mask))
+            if one.sample.kind == "anchor":  # nobody's answer: it would hide what the samples say
+                metrics = {"anchor": metrics["loss_opd"]} if "loss_opd" in metrics else {}
             for name, value in metrics.items():
                 found[name].append(float(value))
         total = torch.stack(shares).sum()
         clock.forward_s += time.perf_counter() - began_at
         began_at = time.perf_counter()
         total.backward()
+        share = float(total.detach())  # on a GPU this waits for the passes, whose time it is
         clock.backward_s += time.perf_counter() - began_at
-        return float(total.detach())
+        return share
 
     def _fixed(self, part: Sequence[_Work], targets: Mapping[str, Target]) -> dict[str, tuple[list[Rows], Rows | None]]:
         """What teacher and base model, as far as they are asked, say about the samples that are new."""
         new = [one for one in part if one.sample.id not in targets]
         asked = [(one, sequence) for one in new for sequence in one.teachers]
         taught: dict[str, list[Rows]] = {one.sample.id: [] for one in new}
-        if asked:
-            temperatures = [one.sample.temperature for one, _ in asked]
-            for (one, _), rows in zip(
-                asked, self._teacher.read([sequence for _, sequence in asked], temperatures), strict=True
-            ):
-                taught[one.sample.id].append(rows)
+        for teacher, held in ((self._teacher, False), (self._base, True)):
+            mine = [(one, sequence) for one, sequence in asked if (one.sample.kind == "anchor") == held]
+            if mine:
+                temperatures = [self._temperature(one.sample) for one, _ in mine]
+                found = teacher.read([sequence for _, sequence in mine], temperatures)
+                for (one, _), rows in zip(mine, found, strict=True):
+                    taught[one.sample.id].append(rows)
         based: Sequence[Rows | None] = [None] * len(new)
         if new and self._loss.needs_base:
-            based = self._base.read([one.student for one in new], [one.sample.temperature for one in new])
+            based = self._base.read([one.student for one in new], [self._temperature(one.sample) for one in new])
         return {one.sample.id: (taught[one.sample.id], rows) for one, rows in zip(new, based, strict=True)}
 
 

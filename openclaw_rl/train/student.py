@@ -1,15 +1,18 @@
 """The weights that learn: an adapter on frozen weights, or all weights. Both behind one face.
 
     parameters   what the optimiser moves, one flat float32 tensor or many
-    lora         what the network adds in a pass (None where its own weights learn)
+    reader       the model as it stands, for a pass with gradient
+    averaged     the model at an average of what its parameters were
     save         the folder that an engine loads
 
-Knows no loss, no optimiser and no samples.
+`Model` is where students come from: a folder that was opened, here over our own network. Knows no loss, no optimiser
+and no samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +24,8 @@ from openclaw_rl.model.adapter import TARGETS, AdapterWeights, LoraRows
 from openclaw_rl.model.architecture import Architecture, Module
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Lora, Network, Weights
 from openclaw_rl.model.saving import save_weights
+from openclaw_rl.model.weights import load_weights
+from openclaw_rl.train.reader import NetworkReader, Reader
 from openclaw_rl.train.settings import TrainSettings
 
 ALL_LINEAR = "all-linear"
@@ -29,14 +34,31 @@ ALL_LINEAR = "all-linear"
 class Student(Protocol):
     """What learns."""
 
-    network: Network
     parameters: list[Tensor]
 
-    def lora(self, num_tokens: int, *, dropout_seed: int | None = None) -> Lora | None:
-        """What to add in a pass over so many tokens; with a seed, behind dropout."""
+    @property
+    def reader(self) -> Reader: ...
+
+    def averaged(self, flat: Tensor) -> Reader:
+        """At other values of all parameters, one behind the other as `parameters_to_vector` has them."""
         ...
 
     def save(self, folder: Path) -> None: ...
+
+
+class Model(Protocol):
+    """A model's folder, opened to be trained; its own weights stay as they are."""
+
+    vocab_size: int
+
+    @property
+    def reader(self) -> Reader:
+        """The weights of the folder."""
+        ...
+
+    def student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:
+        """As the folder `parent` that a student saved has it; None: where a line begins."""
+        ...
 
 
 class AdapterStudent:
@@ -49,9 +71,16 @@ class AdapterStudent:
         self._flat = adapter.flat.requires_grad_()
         self.parameters = [self._flat]
 
-    def lora(self, num_tokens: int, *, dropout_seed: int | None = None) -> Lora:
+    @property
+    def reader(self) -> Reader:
+        return NetworkReader(self.network, partial(self._lora, self._flat))
+
+    def averaged(self, flat: Tensor) -> Reader:
+        return NetworkReader(self.network, partial(self._lora, flat))
+
+    def _lora(self, flat: Tensor, num_tokens: int, *, dropout_seed: int | None = None) -> Lora:
         # Views of the one tensor that learns, made anew for each pass: its gradient then arrives in one piece.
-        views = self.adapter.over(self._flat.to(self.network.dtype))
+        views = self.adapter.over(flat.to(self.network.dtype))
         rows = LoraRows([(slice(0, num_tokens), views)])
         return rows if dropout_seed is None or not self._dropout else DroppedLora(rows, self._dropout, dropout_seed)
 
@@ -82,8 +111,12 @@ class FullStudent:
         self.parameters: list[Tensor] = []
         self.network = Network(network.arch, self._copied(network.weights))
 
-    def lora(self, num_tokens: int, *, dropout_seed: int | None = None) -> None:
-        return None
+    @property
+    def reader(self) -> Reader:
+        return NetworkReader(self.network)
+
+    def averaged(self, flat: Tensor) -> Reader:
+        raise AssertionError("only adapters are averaged")
 
     def save(self, folder: Path) -> None:
         save_weights(self.network.weights, self.network.arch, folder, source=self._source)
@@ -123,6 +156,31 @@ class FullStudent:
         learning = weight.detach().clone().requires_grad_()
         self.parameters.append(learning)
         return learning
+
+
+class NetworkModel:
+    """A folder of an architecture that our own network computes."""
+
+    def __init__(self, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> None:
+        self._folder = folder
+        self._device = device
+        self._dtype = dtype
+        self.vocab_size = arch.vocab_size
+        self.network = self._open(folder, arch)
+        self.reader = NetworkReader(self.network)
+
+    def student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:
+        arch = self.network.arch
+        if not settings.use_lora:
+            return FullStudent(self.network if parent is None else self._open(parent, arch), source=self._folder)
+        if parent is None:
+            adapter = new_adapter(arch, settings, seed=seed, device=self._device)
+        else:
+            adapter = AdapterWeights.load(parent, arch, device=self._device, dtype=torch.float32)
+        return AdapterStudent(self.network, adapter, dropout=settings.lora_dropout)
+
+    def _open(self, folder: Path, arch: Architecture) -> Network:
+        return Network(arch, load_weights(folder, arch, device=self._device, dtype=self._dtype))
 
 
 def new_adapter(arch: Architecture, settings: TrainSettings, *, seed: int, device: torch.device) -> AdapterWeights:

@@ -8,32 +8,26 @@ path      another checkpoint with the same tokenizer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from openclaw_rl.model.network import Lora, Network
 from openclaw_rl.train.objective.rows import DenseRows, Rows
-from openclaw_rl.train.sequences import Sequenced, response_rows
-
-LoraFor = Callable[[int], Lora | None]
-"""The adapter for a pass over so many tokens."""
+from openclaw_rl.train.reader import Reader
+from openclaw_rl.train.sequences import Sequenced
 
 
 class Teacher:
-    """Reads sequences with one network and at most one adapter."""
+    """Reads sequences and forgets how."""
 
-    def __init__(self, network: Network, lora: LoraFor = lambda num_tokens: None, *, temperature: float = 1.0) -> None:
-        self._network = network
-        self._lora = lora
+    def __init__(self, reader: Reader, *, temperature: float = 1.0) -> None:
+        self._reader = reader
         self._temperature = temperature
 
     @torch.no_grad()
     def read(self, sequences: Sequence[Sequenced], temperatures: Sequence[float]) -> list[Rows]:
         """The rows of each response; its logits are divided by the sample's temperature and by the teacher's."""
-        lora = self._lora(sum(map(len, sequences)))
-        hidden = response_rows(self._network, sequences, lora)
         return [
-            DenseRows(self._network.logits(rows_RH), temperature * self._temperature)
-            for rows_RH, temperature in zip(hidden, temperatures, strict=True)
+            DenseRows(reading.logits(), temperature * self._temperature)
+            for reading, temperature in zip(self._reader.read(sequences), temperatures, strict=True)
         ]

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from openclaw_rl.errors import ModelError, TrainError
-from openclaw_rl.model.adapter import AdapterWeights, LoraRows
-from openclaw_rl.model.architecture import Architecture, read_architecture
+from openclaw_rl.faults import crash_point
+from openclaw_rl.model.architecture import read_architecture
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.model.network import Network
-from openclaw_rl.model.weights import load_weights
-from openclaw_rl.train.checkpoint import WEIGHTS, load_average, load_optimiser, save_checkpoint
+from openclaw_rl.train.anchors import anchor_sample, base_answer
+from openclaw_rl.train.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
+from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss, hybrid_loss
 from openclaw_rl.train.objective.settings import LossSettings
+from openclaw_rl.train.reader import Reader
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import Outcome, OutOfMemory, StepTaker
-from openclaw_rl.train.student import AdapterStudent, FullStudent, Student, new_adapter
+from openclaw_rl.train.student import Model, NetworkModel, Student
 from openclaw_rl.train.teacher import Teacher
 from openclaw_rl.train.wire import StepOrder, StepReport
+from openclaw_rl.types import Sample
 
 _log = logging.getLogger(__name__)
 
@@ -42,25 +46,32 @@ class _Line:
     student: Student
     optimiser: torch.optim.Optimizer
     average: Tensor | None
+    critic: Critic | None
 
 
 class Trainer:
     """Takes steps on one model."""
 
-    def __init__(self, model: Path, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: Path, *, device: torch.device, dtype: torch.dtype, shrink: int = 1) -> None:
+        """`shrink` divides the parts that a step is computed in."""
         self._model = model
+        self._shrink = shrink
         self._device = device
         self._dtype = dtype
         self._line: tuple[str, _Line] | None = None
         self._max_tokens: int | None = None
+        self._base_answers: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._others: dict[Path, Model] = {}
 
     def step(self, order: StepOrder) -> StepReport:
         """The checkpoint at `order.target` is on the disk when this returns, unless the report says `discarded`."""
         settings = TrainSettings.from_training(order.settings)
         target = Path(order.target)
+        crash_point("trainer.ordered")
         if target.exists():
             shutil.rmtree(target)  # no row names it: whoever ordered it died before the report arrived
         line, outcome = self._take(order, settings)
+        crash_point("trainer.moved")
         if outcome.reason:
             self._line = None
             return StepReport(state="discarded", metrics=outcome.metrics, reason=outcome.reason)
@@ -71,38 +82,62 @@ class Trainer:
             optimiser=line.optimiser,
             average=line.average,
             step=order.number,
+            critic=None if line.critic is None else line.critic.tensors(),
         )
+        crash_point("trainer.renamed")
         line.at = order.target
         self._line = (order.line, line)
         return StepReport(state="done", metrics=outcome.metrics, sha256=folder_sha256(target / WEIGHTS))
 
     def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, Outcome]:
+        samples = (*order.samples, *self._anchors(order))
         while True:
             line = self._load(order, settings)
-            taker = self._taker(line, order, settings)
+            self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
+            most = settings.micro_batch_tokens // self._shrink
+            max_tokens = min(most, self._max_tokens or most)
+            taker = self._taker(line, order, settings, max_tokens=max_tokens)
             try:
-                return line, taker.take(order.samples, number=order.number, seed=order.seed)
+                return line, taker.take(samples, number=order.number, seed=order.seed)
             except OutOfMemory as shortage:
                 self._line = None
-                self._shrink(shortage, settings)
+                now = min(max_tokens, shortage.total)
+                if now <= shortage.largest:
+                    return line, Outcome(
+                        {},
+                        f"a sample of {shortage.largest} tokens, its teachers' included, does not fit into memory. Set "
+                        "training.use_gradient_checkpointing=true or lower evaluation.max_candidates",
+                    )
+                self._max_tokens = max(shortage.largest, now // 2)
+                _log.warning("out of memory: smaller parts from now on", extra={"max_tokens": self._max_tokens})
+
+    def _anchors(self, order: StepOrder) -> Iterator[Sample]:
+        base = Teacher(self._base.reader)
+        for at, prompt in enumerate(order.anchors):
+            if prompt not in self._base_answers:
+                self._base_answers[prompt] = base_answer(base, prompt, order.stop_token_ids)
+            yield anchor_sample(prompt, self._base_answers[prompt], name=f"anchor {at}", line=order.line)
 
     @cached_property
-    def _network(self) -> Network:
-        return self._open(self._model)
+    def _base(self) -> Model:
+        model = self._open(self._model)
+        if not isinstance(model, NetworkModel):
+            _log.info("trained turn by turn through transformers", extra={"model": self._model.name})
+        return model
 
-    @property
-    def _architecture(self) -> Architecture:
-        return self._network.arch
-
-    def _open(self, folder: Path) -> Network:
+    def _open(self, folder: Path) -> Model:
         arch = read_architecture(folder)
-        if arch is None:
-            raise TrainError(f"{folder} is of an architecture that cannot be trained here; use a Llama or Qwen3 model")
-        return Network(arch, load_weights(folder, arch, device=self._device, dtype=self._dtype))
+        if arch is not None:
+            return NetworkModel(folder, arch, device=self._device, dtype=self._dtype)
+        from openclaw_rl.train.fallback import TransformersModel  # seconds of imports that our own network spares
+
+        return TransformersModel(folder, device=self._device, dtype=self._dtype)
 
     def _load(self, order: StepOrder, settings: TrainSettings) -> _Line:
-        if self._line is not None and self._line[0] == order.line and self._line[1].at == order.parent:
-            return self._line[1]
+        if self._line is not None and self._line[0] == order.line:
+            line = self._line[1]
+            if line.at == order.parent and (line.critic is not None) == settings.critic:
+                return line
         parent = None if order.parent is None else Path(order.parent)
         student = self._student(parent, settings, seed=order.seed)
         optimiser = torch.optim.AdamW(
@@ -111,78 +146,61 @@ class Trainer:
             betas=settings.adam_betas,
             weight_decay=settings.weight_decay,
         )
-        average = None if parent is None else load_average(parent)
+        critic = self._critic(parent) if settings.critic else None
+        if critic is not None:
+            optimiser.add_param_group({"params": critic.parameters, "weight_decay": 0.0})
+        average = None if parent is None else load_average(parent, self._device)
         if parent is not None:
             load_optimiser(parent, optimiser, step=order.parent_number)
         if settings.teacher == "ema" and average is None:
-            (flat,) = student.parameters
-            average = flat.detach().clone()
-        return _Line(order.parent, student, optimiser, average)
+            average = parameters_to_vector(student.parameters).detach().clone()
+        return _Line(order.parent, student, optimiser, average, critic)
+
+    def _critic(self, parent: Path | None) -> Critic:
+        kept, size = None if parent is None else load_critic(parent), self._base.reader.hidden_size
+        return Critic.new(size, device=self._device) if kept is None else Critic.of(kept, size, device=self._device)
 
     def _student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:
-        if not settings.use_lora:
-            if settings.teacher == "ema":
-                raise TrainError("training.teacher: ema keeps an average of an adapter; it needs use_lora: true")
-            return FullStudent(self._network if parent is None else self._open(parent / WEIGHTS), source=self._model)
-        if parent is None:
-            adapter = new_adapter(self._architecture, settings, seed=seed, device=self._device)
-        else:
-            adapter = AdapterWeights.load(
-                parent / WEIGHTS, self._architecture, device=self._device, dtype=torch.float32
-            )
-        return AdapterStudent(self._network, adapter, dropout=settings.lora_dropout)
+        if settings.teacher == "ema" and not settings.use_lora:
+            raise TrainError("training.teacher: ema keeps an average of an adapter; it needs use_lora: true")
+        return self._base.student(None if parent is None else parent / WEIGHTS, settings, seed=seed)
 
-    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings) -> StepTaker:
+    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings, *, max_tokens: int) -> StepTaker:
         function = hybrid_loss if settings.custom_loss is None else load_loss(settings.custom_loss)
         loss = HybridLoss(LossSettings.from_training(order.settings), function)
-        max_tokens = min(settings.micro_batch_tokens, self._max_tokens or settings.micro_batch_tokens)
         return StepTaker(
             line.student,
             line.optimiser,
             loss,
             self._teacher(line, settings),
-            Teacher(self._network),
+            Teacher(self._base.reader),
             settings,
             max_tokens=max_tokens,
+            critic=line.critic,
         )
 
     def _teacher(self, line: _Line, settings: TrainSettings) -> Teacher:
         temperature = settings.teacher_temperature
         match settings.teacher:
             case "base":
-                return Teacher(self._network, temperature=temperature)
+                return Teacher(self._base.reader, temperature=temperature)
             case "current":
-                return Teacher(line.student.network, line.student.lora, temperature=temperature)
+                return Teacher(line.student.reader, temperature=temperature)
             case "ema":
-                assert isinstance(line.student, AdapterStudent)
                 assert line.average is not None
-                average = line.student.adapter.over(line.average.to(self._dtype))
-                return Teacher(
-                    self._network, lambda size: LoraRows([(slice(0, size), average)]), temperature=temperature
-                )
+                return Teacher(line.student.averaged(line.average), temperature=temperature)
             case "path":
                 return Teacher(self._other(Path(str(settings.teacher_path))), temperature=temperature)
 
-    def _other(self, folder: Path) -> Network:
-        network = self._open(folder)
-        if network.arch.vocab_size != self._architecture.vocab_size:
+    def _other(self, folder: Path) -> Reader:
+        other = self._others[folder] = self._others.get(folder) or self._open(folder)
+        if other.vocab_size != self._base.vocab_size:
             raise ModelError(
-                f"the teacher in {folder} knows {network.arch.vocab_size} tokens, the model "
-                f"{self._architecture.vocab_size}: training.teacher_path must name a model with the same tokenizer"
+                f"the teacher in {folder} knows {other.vocab_size} tokens, the model {self._base.vocab_size}: "
+                "training.teacher_path must name a model with the same tokenizer"
             )
-        return network
+        return other.reader
 
     def _move_average(self, line: _Line, settings: TrainSettings) -> None:
         if line.average is not None:
-            (flat,) = line.student.parameters
-            line.average.lerp_(flat.detach(), 1 - settings.ema_decay)
-
-    def _shrink(self, shortage: OutOfMemory, settings: TrainSettings) -> None:
-        now = min(settings.micro_batch_tokens, self._max_tokens or settings.micro_batch_tokens, shortage.total)
-        if now <= shortage.largest:
-            raise TrainError(
-                f"a sample of {shortage.largest} tokens, its teachers' included, does not fit into memory. Set "
-                "training.use_gradient_checkpointing=true or lower evaluation.max_candidates"
-            ) from shortage
-        self._max_tokens = max(shortage.largest, now // 2)
-        _log.warning("out of memory: smaller parts from now on", extra={"max_tokens": self._max_tokens})
+            line.average.lerp_(parameters_to_vector(line.student.parameters).detach(), 1 - settings.ema_decay)

@@ -31,6 +31,9 @@ class StepOrder:
     seed: int
     settings: Mapping[str, Json]
     samples: tuple[Sample, ...]
+    anchors: tuple[tuple[int, ...], ...] = ()
+    """Prompts to which the base model's own answers are kept; `stop_token_ids` end these."""
+    stop_token_ids: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
         return {**_plain(self), "samples": [asdict(sample) for sample in self.samples]}
@@ -38,7 +41,14 @@ class StepOrder:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        return cls(**{**raw, "samples": tuple(_sample(one) for one in raw["samples"])})
+        return cls(
+            **{
+                **raw,
+                "samples": tuple(_sample(one) for one in raw["samples"]),
+                "anchors": tuple(tuple(prompt) for prompt in raw["anchors"]),
+                "stop_token_ids": tuple(raw["stop_token_ids"]),
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

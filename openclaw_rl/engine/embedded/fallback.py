@@ -1,7 +1,8 @@
 """Architectures that our own network does not compute -> a `Runner` over transformers.
 
 One forward pass for each piece and a cache of transformers' own for each strand: slower than our network, but the same
-scheduler, the same prefix reuse and the same sampling. No adapters. Loads without pickle and without foreign code.
+scheduler, the same prefix reuse and the same sampling. A version is a runner of its own: with an adapter, over the
+tensors of the base.
 """
 
 from __future__ import annotations
@@ -10,17 +11,16 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-import transformers
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
 from openclaw_rl.engine.embedded.runner import Piece
 from openclaw_rl.engine.embedded.sampling import Draws, Row
 from openclaw_rl.errors import ModelError
+from openclaw_rl.model.foreign import load_adapter, load_model, shared_copy
 
 
 @dataclass(slots=True)
@@ -47,10 +47,15 @@ class TransformersRunner:
 
     is_launch_bound = False
 
-    def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, *, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
-        self._model, self.context_window = _load(folder, dtype, device)
-        config = self._model.config.get_text_config()
+        self._model = model
+        self._dtype = dtype
+        config = model.config.get_text_config()
+        window = getattr(config, "max_position_embeddings", None)
+        if not isinstance(window, int):
+            raise ModelError(f"{model.name_or_path}/config.json does not say max_position_embeddings, the window")
+        self.context_window: int = window
         self.vocab_size: int = self._model.get_input_embeddings().num_embeddings
         kinds = getattr(config, "layer_types", None) or ["full_attention"]
         has_window = getattr(config, "sliding_window", None) is not None
@@ -58,6 +63,25 @@ class TransformersRunner:
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.bytes_per_token = 2 * config.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize
+
+    @classmethod
+    def load(cls, folder: Path, *, device: torch.device, dtype: torch.dtype) -> Self:
+        """The model of a folder."""
+        return cls(load_model(folder, device=device, dtype=dtype), device=device, dtype=dtype)
+
+    def with_adapter(self, folder: Path) -> Self:
+        """The same model wearing an adapter that was published."""
+        worn = load_adapter(shared_copy(self._model), folder)
+        return type(self)(worn.get_base_model().eval(), device=self.device, dtype=self._dtype)
+
+    def with_weights(self, folder: Path) -> Self:
+        """Another set of weights for the same architecture."""
+        other = load_model(folder, device=self.device, dtype=self._dtype)
+        if _shapes(other) != _shapes(self._model):
+            raise ModelError(f"{folder} has another architecture than the served model")
+        if not all(tensor.isfinite().all() for tensor in other.parameters()):
+            raise ModelError(f"{folder} holds numbers that are not finite. Publish an earlier version.")
+        return type(self)(other, device=self.device, dtype=self._dtype)
 
     def new_storage(self, _: int) -> CacheStorage:
         return CacheStorage(DynamicCache(config=self._model.config), self._is_cuttable)
@@ -88,29 +112,5 @@ class TransformersRunner:
         return logits if piece.num_wanted else logits[:0]
 
 
-def _load(folder: Path, dtype: torch.dtype, device: torch.device) -> tuple[Any, int]:
-    """The model, ready to run, and its context window."""
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=dtype,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError) as error:
-        # What transformers raises for an unknown architecture, a missing or broken file, or a missing package.
-        raise ModelError(f"transformers cannot load {folder}: {error}") from error
-    model, report = loaded
-    if report["missing_keys"]:
-        # transformers would fill them with random numbers and only warn.
-        raise ModelError(f"{folder} lacks weights of its architecture, such as {min(report['missing_keys'])}")
-    window = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if not isinstance(window, int):
-        raise ModelError(f"{folder}/config.json does not say max_position_embeddings, the context window")
-    return model.to(device).eval(), window
+def _shapes(model: Any) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in model.named_parameters()}

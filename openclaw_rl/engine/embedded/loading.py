@@ -74,8 +74,8 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
         )
     from openclaw_rl.engine.embedded.fallback import TransformersRunner
 
-    _log.info("served through transformers, without adapters", extra={"model": folder.name})
-    fallback = TransformersRunner(folder, device=device, dtype=dtype)
+    _log.info("served through transformers, turn by turn", extra={"model": folder.name})
+    fallback = TransformersRunner.load(folder, device=device, dtype=dtype)
     return assemble(fallback, None, options, name=folder.name, device=device, dtype=dtype)
 
 
@@ -89,7 +89,7 @@ def assemble(
     dtype: torch.dtype,
     precision: str = "",
 ) -> EmbeddedEngine:
-    """The engine around what computes; without an architecture of ours it takes no updates.
+    """The engine around what computes; `arch` is None where that is not our own network.
 
     `precision` is what the engine calls its precision where that is more than `dtype`.
     """
@@ -178,11 +178,12 @@ def _load_version(
     """The published bytes, checked; `EngineRefused` says what is wrong with them."""
     folder, label = Path(publication.path), publication.version
     may_reuse = reuse_rule(options.kv_after_update)(label)
-    if arch is None or not isinstance(base, NetworkRunner):
-        raise EngineRefused("only Llama and Qwen3 families can be updated; this model runs through transformers")
     try:
         verify(publication)
-        if (folder / "adapter_config.json").is_file():
+        is_adapter = (folder / "adapter_config.json").is_file()
+        if arch is None or not isinstance(base, NetworkRunner):
+            return Weights(label, _foreign_version(base, folder, is_adapter=is_adapter), None, may_reuse)
+        if is_adapter:
             adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, rest=base.rest)
             attached = base.attach(adapter)
             return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
@@ -192,6 +193,13 @@ def _load_version(
         return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
     except _UNREADABLE as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
+
+
+def _foreign_version(base: Runner, folder: Path, *, is_adapter: bool) -> Runner:
+    from openclaw_rl.engine.embedded.fallback import TransformersRunner
+
+    assert isinstance(base, TransformersRunner)
+    return base.with_adapter(folder) if is_adapter else base.with_weights(folder)
 
 
 def _choose_device(wanted: str) -> str:

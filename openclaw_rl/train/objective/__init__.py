@@ -8,6 +8,7 @@
     subset.py        which tokens of the vocabulary it moves
     distillation.py  what the hinted teacher asks of them
     penalties.py     divergence from the base model, entropy, the critic's loss
+    values.py        what a critic expected -> advantages token by token
     aggregate.py     tokens -> sample -> batch
     hybrid.py        READ FIRST: all of it in one loss
     custom.py        a loss of your own, by import path

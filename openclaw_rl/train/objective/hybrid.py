@@ -5,7 +5,7 @@ A step goes through a sample like this; with more than one epoch the last two li
     loss = HybridLoss(settings)
     teachers = [forward(c) for c in candidates[:loss.num_teachers(sample)]]     no pass that nothing asks for
     target = loss.target(rows, sample, teachers=teachers, base=...)             fixed from here on
-    loss_R, metrics = loss(rows, sample, target)
+    loss_R, metrics = loss(rows, sample, target)                                values=critic(hidden), where needed
     batch_mean.share(loss_R, sample.mask).backward()
 
 "Old" is the policy before the step: in the first epoch the same rows, so that every ratio is 1 there and no pass is
@@ -17,6 +17,7 @@ Axes: H hint candidates, R response tokens, K top-k width, J tokens of the subse
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,12 +25,13 @@ from torch import Tensor
 from openclaw_rl.train.objective.aggregate import sample_mean
 from openclaw_rl.train.objective.distillation import reverse_kl_with_tail, token_loss, topk_loss
 from openclaw_rl.train.objective.hints import overlap_sizes, select_hints
-from openclaw_rl.train.objective.penalties import kl_to_base
+from openclaw_rl.train.objective.penalties import kl_to_base, value_loss
 from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, sequence_log_ratio
 from openclaw_rl.train.objective.rows import Rows
-from openclaw_rl.train.objective.sample import Guidance, SampleTensors, Target
+from openclaw_rl.train.objective.sample import Expected, Guidance, SampleTensors, Target
 from openclaw_rl.train.objective.settings import LossSettings
 from openclaw_rl.train.objective.subset import subset
+from openclaw_rl.train.objective.values import expectation
 from openclaw_rl.types.checks import require
 
 Metrics = Mapping[str, Tensor]
@@ -120,6 +122,18 @@ def _distil(
             return reverse_kl_with_tail(new_RJ, teacher_RJ, valid_RJ), {"size": valid_RJ.sum(-1)}
 
 
+def _value_term(
+    values_R: Tensor, expected: Expected, mask_R: Tensor, settings: LossSettings
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The critic's loss of each token before value_coef, and what there is to see of it."""
+    clip = settings.value_clip_ratio if settings.value_clip else None
+    loss_R, clipped_R = value_loss(values_R, expected.old, expected.returns, clip=clip)
+    per_token = {"loss_value": loss_R, "value": values_R}
+    if clip is not None:
+        per_token["clipped_value"] = clipped_R
+    return loss_R, {name: sample_mean(value.detach().to(values_R.dtype), mask_R) for name, value in per_token.items()}
+
+
 class HybridLoss:
     """The loss of a step, and which passes it needs. `function` is `hybrid_loss` or one of your own (custom.py)."""
 
@@ -137,6 +151,10 @@ class HybridLoss:
         """Whether `Rows.entropy` will be asked for."""
         return self.settings.entropy_coef > 0
 
+    def needs_values(self, sample: SampleTensors) -> bool:
+        """Whether the critic has to say what it expects of a sample."""
+        return self.settings.critic and sample.w_rl != 0 and sample.has_tokens
+
     def num_teachers(self, sample: SampleTensors) -> int:
         """How many candidates, from the first on, the teacher has to read."""
         if sample.w_opd == 0 or not sample.has_tokens:
@@ -148,23 +166,40 @@ class HybridLoss:
 
     def needs_student(self, sample: SampleTensors) -> bool:
         """Whether a sample can move anything; if not it keeps its place in the denominator without a pass."""
-        rewarded = sample.w_rl != 0 and sample.has_advantage
+        # A reward of 0 is still news to a critic that expected something else.
+        rewarded = sample.w_rl != 0 and (sample.has_advantage or self.settings.critic)
         return sample.has_tokens and (rewarded or sample.w_opd != 0 or self.needs_base or self.needs_entropy)
 
     @torch.no_grad()
     def target(
-        self, rows: Rows, sample: SampleTensors, *, teachers: Sequence[Rows] = (), base: Rows | None = None
+        self,
+        rows: Rows,
+        sample: SampleTensors,
+        *,
+        teachers: Sequence[Rows] = (),
+        base: Rows | None = None,
+        values: Tensor | None = None,
     ) -> Target:
-        """What the step holds fixed. `rows` are the student's before the step, `teachers` those it was asked for."""
+        """What the step holds fixed. `rows` are the student's before the step, `teachers` those it was asked for,
+        `values` [R] the critic's."""
         asked = self.num_teachers(sample)
         require(len(teachers) == asked, f"{asked} candidates have to be read by the teacher, got {len(teachers)}")
         require(self.needs_base == (base is not None), f"needs_base is {self.needs_base}, got {base}")
+        self._require_values(sample, values)
         response_R1 = sample.response_ids.unsqueeze(-1)
         return Target(
             old=rows.logprob(response_R1).squeeze(-1),
             base=None if base is None else base.logprob(response_R1).squeeze(-1),
             guidance=self._guidance(rows, sample, teachers) if teachers else None,
+            expected=None if values is None else self._expected(values.detach(), sample),
         )
+
+    def _expected(self, old_R: Tensor, sample: SampleTensors) -> Expected:
+        return expectation(old_R, sample.advantages, sample.mask, lam=self.settings.gae_lambda)
+
+    def _require_values(self, sample: SampleTensors, values: Tensor | None) -> None:
+        needed = self.needs_values(sample)
+        require(needed == (values is not None), f"needs_values is {needed}, got {values}")
 
     def _guidance(self, rows: Rows, sample: SampleTensors, teachers: Sequence[Rows]) -> Guidance:
         settings = self.settings
@@ -186,14 +221,22 @@ class HybridLoss:
             overlap=_at(overlap_HR, chosen_R),
         )
 
-    def __call__(self, rows: Rows, sample: SampleTensors, target: Target) -> tuple[Tensor, Metrics]:
-        """The loss of each token [R], and metrics of the sample."""
+    def __call__(
+        self, rows: Rows, sample: SampleTensors, target: Target, *, values: Tensor | None = None
+    ) -> tuple[Tensor, Metrics]:
+        """The loss of each token [R], the critic's included, and metrics of the sample."""
+        self._require_values(sample, values)
+        if target.expected is not None:
+            sample = replace(sample, advantages=target.expected.advantages)
         loss_R, metrics = self._function(rows, sample, target, self.settings)
         require(
             loss_R.shape == sample.mask.shape,
             f"a loss has one number for each of {len(sample.mask)} response tokens, got shape {tuple(loss_R.shape)}",
         )
-        return loss_R, metrics
+        if values is None or target.expected is None:
+            return loss_R, metrics
+        value_R, found = _value_term(values, target.expected, sample.mask, self.settings)
+        return loss_R + self.settings.value_coef * value_R, {**metrics, **found}
 
 
 def _at(values_HR: Tensor, chosen_R: Tensor) -> Tensor:

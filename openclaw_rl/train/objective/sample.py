@@ -106,6 +106,18 @@ class Guidance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Expected:
+    """What a critic expected of an answer before the step, and how the answer is measured by it."""
+
+    old: Tensor
+    """[R], its values then."""
+    advantages: Tensor
+    """[R], in place of the sample's; 0 where a token does not count."""
+    returns: Tensor
+    """[R], what the values should have been."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Target:
     """What a step holds fixed while it changes the weights; made once per sample, used in every epoch of the batch."""
 
@@ -115,3 +127,5 @@ class Target:
     """[R], the same under the base model; None where nothing asks."""
     guidance: Guidance | None = None
     """None where no teacher is asked."""
+    expected: Expected | None = None
+    """None where no critic is."""

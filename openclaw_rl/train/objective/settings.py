@@ -37,6 +37,11 @@ class LossSettings:
     dual_clip: float | None = None
     kl_type: KlType = "k3"
     entropy_coef: float = 0.0
+    critic: bool = False
+    value_coef: float = 0.5
+    value_clip: bool = False
+    value_clip_ratio: float = 0.2
+    gae_lambda: float = 0.95
 
     def __post_init__(self) -> None:
         require(0 < self.ppo_clip_ratio < 1, f"ppo_clip_ratio must lie between 0 and 1, got {self.ppo_clip_ratio}")
@@ -45,6 +50,9 @@ class LossSettings:
         for name in ("adv_diff_clip", "kl_coef", "entropy_coef"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
         require(self.importance_clip is None or self.importance_clip > 0, "importance_clip must be positive, or null")
+        require(self.value_coef > 0, f"value_coef must be positive, got {self.value_coef}")
+        require(self.value_clip_ratio > 0, f"value_clip_ratio must be positive, got {self.value_clip_ratio}")
+        require(0 <= self.gae_lambda <= 1, f"gae_lambda must lie between 0 and 1, got {self.gae_lambda}")
         require(self.dual_clip is None or self.dual_clip > 1, f"dual_clip must exceed 1, got {self.dual_clip}")
 
     @property

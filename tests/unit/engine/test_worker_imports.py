@@ -1,4 +1,4 @@
-"""A worker needs torch, transformers, safetensors, numpy, tokenizers and the standard library, and nothing else."""
+"""A worker needs torch, transformers, peft, safetensors, numpy, tokenizers, the standard library, and nothing else."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def imported(code: str, *arguments: str) -> set[str]:
 def test_the_embedded_worker_stands_on_torch_and_the_standard_library() -> None:
     names = ("__main__", "loading", "fallback", "dtype_probe")
     modules = ",".join(f"openclaw_rl.engine.embedded.{name}" for name in names)
-    got = imported(_GUARDED, modules, "torch,transformers,safetensors,numpy")
+    got = imported(_GUARDED, modules, "torch,transformers,peft,safetensors,numpy")
     assert "openclaw_rl.engine.server" in got
     assert not {"aiohttp", "pydantic", "sqlalchemy", "uvloop", "orjson", "openclaw_rl.engine.client"} & got
 

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from openclaw_rl.config import ModelConfig, load_config
-from openclaw_rl.errors import ModelError
-from openclaw_rl.model.files import ARCHITECTURES, resolve_model
+from openclaw_rl.errors import ConfigError, ModelError
+from openclaw_rl.model.files import ARCHITECTURES, check_same_tokenizer, resolve_model
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -174,3 +175,17 @@ def test_the_embedded_model_is_the_one_that_was_checked_by_hand() -> None:
     ]
     assert tokenizer.encode(text).ids == ids
     assert tokenizer.decode(ids, skip_special_tokens=False) == text
+
+
+def test_a_teacher_with_other_words_behind_the_same_ids_is_refused(folder: Path, tmp_path: Path) -> None:
+    Tokenizer(WordLevel({"yes": 0, "no": 1}, unk_token="no")).save(str(folder / "tokenizer.json"))
+    model = resolve_model(ModelConfig(name=str(folder)))
+    teacher = tmp_path / "teacher"
+    teacher.mkdir()
+    with pytest.raises(ConfigError, match="has no tokenizer.json"):
+        check_same_tokenizer(model, teacher)
+    Tokenizer(WordLevel({"yes": 1, "no": 0}, unk_token="no")).save(str(teacher / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="another tokenizer"):
+        check_same_tokenizer(model, teacher)
+    Tokenizer(WordLevel({"no": 1, "yes": 0}, unk_token="no")).save(str(teacher / "tokenizer.json"))
+    check_same_tokenizer(model, teacher)

@@ -3,87 +3,111 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from openclaw_rl.errors import TrainerLost, TrainError
-from openclaw_rl.store import SqliteStore
-from openclaw_rl.train.loop import LoopSettings, TrainLoop
+from openclaw_rl.errors import EngineLost, TrainerLost, TrainError
+from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.train.loop import MAX_LOST, LoopSettings, TrainLoop, policy_age
+from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import Credit, Judgement, Message, NextState, Sample, Verdict, Version
-from tests.unit.store.samples import SESSION, make_conversation, make_session
-from tests.unit.store.test_lessons import made_of
+from openclaw_rl.types import TRAINING_PAUSED, Sample, Step, Version, VersionSpan
+from tests.unit.train.made import sample
+from tests.unit.train.stored import put_samples
 
-TURNS = make_conversation(5)
+ANCHORS = ((1, 5), (1, 6), (1, 7))
 
 
 class FakeTrainer:
-    """Remembers its orders and does what it is told."""
+    """Remembers its orders and does what it is told: fail, discard what has a poisoned sample, or make a folder."""
 
     def __init__(self) -> None:
         self.orders: list[StepOrder] = []
         self.failures: list[Exception] = []
-        self.reason = ""
+        self.poison: set[str] = set()
+        self.before: Callable[[StepOrder], Any] | None = None
 
     async def step(self, order: StepOrder) -> StepReport:
         self.orders.append(order)
+        if self.before is not None:
+            await self.before(order)
+        Path(order.target).mkdir()
         if self.failures:
-            raise self.failures.pop()
-        state: Any = "discarded" if self.reason else "done"
-        return StepReport(state=state, metrics={"loss/total": 0.5}, reason=self.reason, sha256=f"sum{order.number}")
+            raise self.failures.pop(0)
+        if self.poison & {one.id for one in order.samples}:
+            return StepReport(state="discarded", metrics={}, reason="the loss is nan")
+        return StepReport(state="done", metrics={"loss/total": 0.5}, sha256=f"sum{order.number}")
+
+    @property
+    def learned(self) -> list[list[int]]:
+        """The indexes of the samples of each order."""
+        return [[one.index for one in order.samples] for order in self.orders]
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with await SqliteStore.open(tmp_path) as opened:
-        await opened.put_session(make_session())
-        for turn in TURNS:
-            await opened.put_turn(turn)
         yield opened
 
 
-async def learnable(store: SqliteStore, *indexes: int) -> list[Sample]:
+async def learnable(store: SqliteStore, *indexes: int, line: str = "ann") -> list[Sample]:
     """Judged and credited turns: samples that wait for a step."""
-    lessons, samples = store.lessons, []
-    for index in indexes:
-        said = (Message(role="user", content="no"),)
-        await store.put_next_state(NextState(session=SESSION, index=index, messages=said, arrived_at=1.0))
-        (held,) = await lessons.lease("judge", limit=1, ttl_s=60.0)
-        verdict = Verdict(outcome="scored", score=-1)
-        facts = {"session": SESSION, "index": index, "num_evidence": 1}
-        await lessons.put_judgement(
-            held,
-            Judgement(**facts, judge="rules", prompt_version="1", judged_at=1.0, verdict=verdict),  # type: ignore[arg-type]
-        )
-        (held,) = await lessons.lease("credit", limit=1, ttl_s=60.0)
-        samples.append(made_of(TURNS[index]))
-        credit = Credit(**facts, rule="binary", credited_at=1.0, reward=-1.0, samples=(samples[-1],))  # type: ignore[arg-type]
-        assert await lessons.put_credit(held, credit)
-    return samples
+    made = [
+        sample(index, id=f"{line}/{index}", line=line, session=f"of-{line}", created_at=100.0 + index)
+        for index in indexes
+    ]
+    await put_samples(store, made)
+    return made
 
 
 class Rig:
     def __init__(self, store: SqliteStore, folder: Path, **settings: Any) -> None:
         self.store, self.trainer, self.released = store, FakeTrainer(), list[Version]()
+        self.ended: list[Step] = []
         self.now = 1000.0
         self.was_released = asyncio.Event()
-        values = {"batch_size": 2, "max_wait_s": 10.0, "max_steps": None, "seed": 7, "training": {"method": "binary"}}
+        self.unreleasable: list[Exception] = []
+        plan = {
+            "batch_size": 2,
+            "max_steps": None,
+            "max_staleness": None,
+            "replay_max_age": 0,
+            "num_anchors": 0,
+            "seed": 7,
+        }
+        values = {"batch_size": 2, "max_wait_s": 10.0, "training": {"method": "binary"}, "anchors": ANCHORS}
         self.loop = TrainLoop(
             store.lessons,
             self.trainer,
-            LoopSettings(**{"folder": folder, **values, **settings}),
+            Planner(
+                store.lessons,
+                PlanSettings(**{name: settings.get(name, value) for name, value in plan.items()}),  # type: ignore[arg-type]
+                choose=lambda samples: samples,
+            ),
+            LoopSettings(**{"folder": folder, **{name: settings.get(name, value) for name, value in values.items()}}),
             release=self.release,
-            choose=lambda samples: samples,
+            on_step=self.ended.append,
             clock=lambda: self.now,
         )
 
     async def release(self, version: Version) -> None:
+        if self.unreleasable:
+            raise self.unreleasable.pop(0)
         self.released.append(version)
         self.was_released.set()
         await self.store.lessons.set_version_state(version.line, version.number, "live")
+
+
+async def comes_true(condition: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true in 5 s")
 
 
 async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp_path: Path) -> None:
@@ -106,43 +130,175 @@ async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp
 
 async def test_a_single_sample_does_not_wait_for_ever(store: SqliteStore, tmp_path: Path) -> None:
     rig = Rig(store, tmp_path)
-    (sample,) = await learnable(store, 0)
-    rig.now = sample.created_at + 4.0
+    (given,) = await learnable(store, 0)
+    rig.now = given.created_at + 4.0
     assert await rig.loop.work() == pytest.approx(6.0)
     assert rig.trainer.orders == []
-    rig.now = sample.created_at + 10.0
+    rig.now = given.created_at + 10.0
     assert await rig.loop.work() is None
-    assert rig.trainer.orders[0].samples == (sample,)
+    assert rig.trainer.orders[0].samples == (given,)
+
+
+async def test_without_a_limit_on_waiting_only_more_samples_bring_a_step_about(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    rig = Rig(store, tmp_path, max_wait_s=None)
+    await learnable(store, 0)
+    rig.now = 1e12
+    assert await rig.loop.work() is None
+    assert rig.trainer.orders == []
+    assert await rig.loop.work(at_once=True) is None
+    assert rig.trainer.learned == [[0]]
+
+
+async def test_no_more_steps_than_asked_for(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1)
+    await learnable(store, 0, 1, 2)
+    assert await rig.loop.work(max_steps=2) is None
+    assert rig.trainer.learned == [[0], [1]]
 
 
 async def test_a_step_whose_trainer_died_is_given_again_as_it_was(store: SqliteStore, tmp_path: Path) -> None:
-    rig = Rig(store, tmp_path)
+    rig = Rig(store, tmp_path / "versions", num_anchors=2)
     await learnable(store, 0, 1)
     rig.trainer.failures = [TrainerLost("killed")]
     with pytest.raises(TrainerLost):
         await rig.loop.work()
     await learnable(store, 2)  # comes too late for this step
-    again = Rig(store, tmp_path, max_wait_s=1e9)
+    again = Rig(store, tmp_path / "elsewhere", max_wait_s=1e9)
     await again.loop.work()
-    assert again.trainer.orders == rig.trainer.orders
+    (old,), (new,) = rig.trainer.orders, again.trainer.orders
+    assert (new.samples, new.anchors, new.seed) == (old.samples, ((1, 7), (1, 5)), old.seed)
     assert [version.number for version in again.released] == [1]
 
 
-async def test_what_cannot_be_trained_is_discarded_with_the_reason_and_not_tried_again(
-    store: SqliteStore, tmp_path: Path
-) -> None:
-    rig = Rig(store, tmp_path)
+async def test_a_step_that_kills_trainer_after_trainer_is_discarded(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path / "versions", batch_size=1)
+    rig.trainer.before = lambda order: asyncio.to_thread((tmp_path / "versions" / ".v1.ann.partial").mkdir)
+    rig.trainer.failures = [TrainerLost(f"death {number}") for number in range(MAX_LOST)]
+    await learnable(store, 0)
+    for _ in range(MAX_LOST - 1):
+        with pytest.raises(TrainerLost):
+            await rig.loop.work()
+        for left in (tmp_path / "versions").iterdir():
+            left.rmdir()
+        assert [step.state for step in await store.lessons.planned_steps()] == ["planned"]
+    await rig.loop.work()
+    (step,) = rig.ended
+    assert (step.state, step.reason) == ("discarded", f"{MAX_LOST} trainers died over it: death {MAX_LOST - 1}")
+    assert await store.lessons.waiting_samples(None, 9) == [], "it was alone: nobody else can be the reason"
+    assert list((tmp_path / "versions").iterdir()) == [], "neither a checkpoint nor a part of one is left"
+
+
+async def test_what_cannot_be_done_now_is_only_a_delay(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path / "versions")
     await learnable(store, 0, 1)
-    rig.trainer.failures = [TrainError("a sample does not fit into memory")]
+    rig.trainer.failures = [TrainError("the disk is full")]
+    with pytest.raises(TrainError, match="full"):
+        await rig.loop.work()
+    (step,) = await store.lessons.planned_steps()
+    assert (step.state, step.reason, rig.released) == ("planned", "", [])
+    (tmp_path / "versions" / "v1.ann").rmdir()
     await rig.loop.work()
+    assert rig.trainer.orders[0] == rig.trainer.orders[1]
+    assert [version.number for version in rig.released] == [1]
+
+
+async def test_one_line_that_is_stuck_keeps_no_other_from_learning(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1)
+    await learnable(store, 0)
+    await learnable(store, 1, 2, line="bob")
+    rig.trainer.failures = [TrainError("the checkpoint cannot be read")]
+    with pytest.raises(TrainError, match="cannot be read"):
+        await rig.loop.work()
+    assert [order.line for order in rig.trainer.orders] == ["ann", "bob", "bob"]
+    assert [version.label for version in rig.released] == ["v1.bob", "v2.bob"]
+
+
+async def test_a_version_that_no_engine_takes_is_built_upon_all_the_same(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1)
+    rig.unreleasable = [EngineLost("gone")]
+    await learnable(store, 0, 1)
+    with pytest.raises(EngineLost):
+        await rig.loop.work()
     await rig.loop.work()
-    assert (len(rig.trainer.orders), rig.released) == (1, [])
-    assert await store.lessons.planned_steps() == []
-    rig.trainer.reason = "the loss is nan"
-    await learnable(store, 2, 3)
+    first, second = rig.trainer.orders
+    assert (second.parent, second.parent_number) == (first.target, 1)
+
+
+async def test_what_is_harmful_in_company_is_tried_alone(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=3, max_wait_s=1e9, num_anchors=1)
+    await learnable(store, 0, 1, 2)
+    rig.trainer.poison = {"ann/1"}
+    assert await rig.loop.work() is None
+    assert rig.trainer.learned == [[0, 1, 2], [0], [1], [2]]
+    assert [len(order.anchors) for order in rig.trainer.orders] == [1, 0, 0, 0], "alone means alone"
+    assert [(step.number, step.state) for step in rig.ended] == [
+        (1, "discarded"),
+        (2, "done"),
+        (3, "discarded"),
+        (4, "done"),
+    ]
+    assert rig.ended[2].reason == "the loss is nan"
+    assert [(order.parent_number) for order in rig.trainer.orders] == [0, 0, 2, 2]
+    assert await rig.loop.work(at_once=True) is None
+    assert len(rig.trainer.orders) == 4, "what is harmful alone is not tried again"
+    assert not (tmp_path / "v1.ann").exists()
+
+
+async def test_a_sample_that_left_takes_nobody_with_it(store: SqliteStore, tmp_path: Path) -> None:
+    """Deleted between plan and step: the others come back, without a doubt about them."""
+    rig = Rig(store, tmp_path, batch_size=2)
+    await learnable(store, 0)
+    await put_samples(store, [sample(1, id="gone/1", line="ann", session="gone", created_at=50.0)])
+    rig.trainer.failures = [TrainerLost("killed")]
+    with pytest.raises(TrainerLost):
+        await rig.loop.work()
+    await store.lessons.delete_session("gone")
+    (tmp_path / "v1.ann").rmdir()
+    await learnable(store, 2)
     await rig.loop.work()
-    assert rig.trainer.orders[1].parent_number == 0, "nothing was learned, so the base model is still the parent"
-    assert rig.released == []
+    assert rig.trainer.learned == [[1, 0], [0, 2]]
+    assert [(step.state, step.reason[:12]) for step in rig.ended] == [("discarded", "some of its "), ("done", "")]
+
+
+async def test_who_opts_out_while_a_step_is_computed_is_not_learned_from(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=2)
+    await learnable(store, 0)
+    await put_samples(store, [sample(1, id="shy/1", line="ann", session="shy", created_at=50.0)])
+
+    async def opt_out(order: StepOrder) -> None:
+        rig.trainer.before = None
+        session = await store.lessons.get_session("shy")
+        assert session is not None
+        await store.put_session(replace(session, opted_out=True))
+
+    rig.trainer.before = opt_out
+    await rig.loop.work()
+    assert rig.trainer.learned == [[1, 0], [0]]
+    assert [version.number for version in rig.released] == [2], "what learned from it does not go live"
+    assert not (tmp_path / "v1.ann").exists()
+    assert await store.lessons.waiting_samples(None, 9) == []
+    (credit,) = await store.lessons.credits("shy")
+    assert credit.skip == "opted_out"
+
+
+async def test_going_back_while_a_step_is_computed_is_not_undone_by_it(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1)
+    await learnable(store, 0)
+    await rig.loop.work()
+
+    async def roll_back(order: StepOrder) -> None:
+        rig.trainer.before = None
+        await store.lessons.set_version_state("ann", 1, "rolled_back")
+
+    rig.trainer.before = roll_back
+    await learnable(store, 1)
+    await rig.loop.work()
+    assert [(order.number, order.parent_number) for order in rig.trainer.orders] == [(1, 0), (2, 1), (3, 0)]
+    assert rig.trainer.learned == [[0], [1], [1]], "the lesson is learned from where the person went back to"
+    assert [step.state for step in rig.ended] == ["done", "discarded", "done"]
+    assert [version.number for version in rig.released] == [1, 3]
 
 
 async def test_max_steps_ends_training(store: SqliteStore, tmp_path: Path) -> None:
@@ -151,6 +307,13 @@ async def test_max_steps_ends_training(store: SqliteStore, tmp_path: Path) -> No
     await rig.loop.work()
     assert len(rig.trainer.orders) == 1
     assert len(await store.lessons.waiting_samples(None, 9)) == 1
+
+
+async def test_anchors_come_in_turn(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1, num_anchors=2)
+    await learnable(store, 0, 1)
+    await rig.loop.work()
+    assert [order.anchors for order in rig.trainer.orders] == [((1, 7), (1, 5)), ((1, 6), (1, 7))]
 
 
 async def test_a_credit_wakes_the_loop(store: SqliteStore, tmp_path: Path) -> None:
@@ -163,15 +326,41 @@ async def test_a_credit_wakes_the_loop(store: SqliteStore, tmp_path: Path) -> No
     running.cancel()
 
 
-async def test_whatever_goes_wrong_in_training_is_only_a_delay(
-    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug of ours"), TrainError("the disk is full"), TrainerLost("it died")]
+)
+async def test_whatever_goes_wrong_in_training_is_a_pause_that_says_why(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
-    rig = Rig(store, tmp_path, batch_size=1)
-    rig.trainer.failures = [RuntimeError("a bug of ours")]
+    rig = Rig(store, tmp_path / "versions", batch_size=1)
+    reader, flags = StoreReader.open(tmp_path), list[str | None]()
+
+    async def look(order: StepOrder) -> None:
+        flags.append(reader.flag(TRAINING_PAUSED))
+        for left in (tmp_path / "versions").iterdir():
+            left.rmdir()
+
+    rig.trainer.before = look
+    rig.trainer.failures = [error]
     running = asyncio.create_task(rig.loop.run())
     await learnable(store, 0)
     async with asyncio.timeout(10):
         await rig.was_released.wait()
-    assert len(rig.trainer.orders) == 2
+    assert flags == [None, str(error)]
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
     running.cancel()
+
+
+async def test_a_pause_of_the_last_run_is_over_when_nothing_is_wrong(store: SqliteStore, tmp_path: Path) -> None:
+    await store.lessons.set_flag(TRAINING_PAUSED, "the disk was full")
+    reader = StoreReader.open(tmp_path)
+    assert reader.flag(TRAINING_PAUSED) == "the disk was full"
+    running = asyncio.create_task(Rig(store, tmp_path).loop.run())
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
+    running.cancel()
+
+
+def test_the_age_of_a_batch_is_counted_in_tokens() -> None:
+    spans = (VersionSpan("v1.ann", 0, 4), VersionSpan("v3.ann", 4, 5))
+    assert policy_age(3, [sample(0, version_spans=spans)]) == pytest.approx((4 * 2 + 1 * 0) / 5)

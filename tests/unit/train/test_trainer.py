@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from openclaw_rl.errors import TrainError
+from openclaw_rl.errors import OpenClawError, TrainError
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
+from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.train.checkpoint import WEIGHTS
 from openclaw_rl.train.sequences import Sequenced, response_rows
-from openclaw_rl.train.step import StepTaker
+from openclaw_rl.train.student import NetworkModel
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Sample
@@ -39,7 +40,8 @@ def new_trainer(model: Path) -> Trainer:
 
 def logprobs(trainer: Trainer, checkpoint: str | None, prompt_ids: tuple[int, ...], given: Sample) -> Tensor:
     """[R, V]: what follows the prompt and each token of the response, under a checkpoint."""
-    network, lora = trainer._network, None
+    assert isinstance(trainer._base, NetworkModel)
+    network, lora = trainer._base.network, None
     if checkpoint is not None:
         cpu = torch.device("cpu")
         adapter = AdapterWeights.load(Path(checkpoint) / WEIGHTS, network.arch, device=cpu, dtype=torch.float32)
@@ -159,20 +161,33 @@ def test_a_step_without_a_number_is_discarded_and_leaves_nothing(trainer: Traine
 
 
 def test_missing_memory_makes_parts_smaller_and_then_says_what_helps(
-    trainer: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trainer: Trainer, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backward, fits = StepTaker._backward, 70
+    """Short of memory at once, and then in the middle, with the gradient of a first part there already."""
+    plain, backward, num_calls = tmp_path / "plain", torch.Tensor.backward, 0
+    plain.mkdir()
+    short_at = {1, 3}
 
-    def scarce(self: StepTaker, part: list[Any], *rest: Any, **more: Any) -> float:
-        if sum(map(len, part)) > fits:
+    def scarce(self: Tensor, *rest: Any, **more: Any) -> None:
+        nonlocal num_calls
+        num_calls += 1
+        if num_calls in short_at:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return backward(self, part, *rest, **more)
+        backward(self, *rest, **more)  # type: ignore[no-untyped-call]
 
-    monkeypatch.setattr(StepTaker, "_backward", scarce)
-    assert trainer.step(order(tmp_path, 1)).state == "done"
-    fits = 10
-    with pytest.raises(TrainError, match="use_gradient_checkpointing"):
-        trainer.step(order(tmp_path, 2, parent=str(tmp_path / "v1")))
+    given = order(tmp_path, 1, *(sample(index) for index in range(4)))
+    monkeypatch.setattr(torch.Tensor, "backward", scarce)
+    assert trainer.step(given).state == "done"
+    assert num_calls > 4, "two parts, the second of which did not fit, and then more of them"
+    parts = trainer._max_tokens
+    assert parts is not None
+    short_at = set()
+    expected = new_trainer(tiny).step(order(plain, 1, *given.samples, micro_batch_tokens=parts))
+    assert folder_sha256(tmp_path / "v1" / WEIGHTS) == expected.sha256, "nothing of the failed attempts is left"
+    short_at = set(range(10_000))
+    report = trainer.step(order(tmp_path, 2, parent=str(tmp_path / "v1")))
+    assert report.state == "discarded"
+    assert "use_gradient_checkpointing" in report.reason
 
 
 def test_a_checkpoint_of_another_step_is_refused(trainer: Trainer, tiny: Path, tmp_path: Path) -> None:
@@ -180,3 +195,27 @@ def test_a_checkpoint_of_another_step_is_refused(trainer: Trainer, tiny: Path, t
     wrong = replace(order(tmp_path, 5, parent=str(tmp_path / "v1")), parent_number=4)
     with pytest.raises(TrainError, match="step 4"):
         new_trainer(tiny).step(wrong)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "weights/adapter_model.safetensors",
+        "weights/adapter_config.json",
+        "trainer/optimiser.safetensors",
+        "trainer/average.safetensors",
+        "trainer/critic.safetensors",
+        "trainer/state.json",
+    ],
+)
+def test_a_checkpoint_that_is_damaged_is_an_error_and_no_death(
+    trainer: Trainer, tiny: Path, tmp_path: Path, name: str
+) -> None:
+    """A trainer that died of it would have the step discarded, with samples that are not at fault."""
+    changes: dict[str, Any] = {"teacher": "ema", "critic": True}
+    trainer.step(order(tmp_path, 1, **changes))
+    damaged = tmp_path / "v1" / name
+    damaged.write_bytes(damaged.read_bytes()[: damaged.stat().st_size // 2])
+    with pytest.raises(OpenClawError):
+        new_trainer(tiny).step(order(tmp_path, 2, parent=str(tmp_path / "v1"), **changes))
+    assert [folder.name for folder in tmp_path.iterdir()] == ["v1"]

@@ -113,6 +113,14 @@ def value_loss(value: float, old: float, target: float, limit: float | None) -> 
     return free if limit is None else max(free, (old + clip(value - old, -limit, limit) - target) ** 2 / 2)
 
 
+def token_gae(values: Row, mask: Sequence[bool], reward: float, lam: float) -> dict[int, float]:
+    """The advantage of each token that counts: Σ_j λ^(j − i) δ_j over these, from i on."""
+    places = [i for i, counts in enumerate(mask) if counts]
+    kept = [values[i] for i in places]
+    deltas = [later - now for now, later in zip(kept, [*kept, reward][1:], strict=True)]
+    return {place: sum(lam ** (j - i) * deltas[j] for j in range(i, len(deltas))) for i, place in enumerate(places)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """A whole sample: rows of log-probs by who computed them, `teachers[h][i][v]`."""

@@ -23,6 +23,7 @@ def test_they_are_picked_from_the_section_training() -> None:
 def test_options_are_off_unless_given() -> None:
     made = settings()
     assert (made.importance_clip, made.sequence_ratio, made.dual_clip, made.entropy_coef) == (None, False, None, 0.0)
+    assert (made.critic, made.value_clip) == (False, False)
 
 
 def test_the_upper_clip_is_the_lower_unless_given() -> None:
@@ -39,6 +40,9 @@ def test_the_upper_clip_is_the_lower_unless_given() -> None:
         ({"kl_coef": -0.1}, "kl_coef must not be negative"),
         ({"dual_clip": 1.0}, "dual_clip must exceed 1"),
         ({"importance_clip": 0.0}, "importance_clip must be positive"),
+        ({"value_coef": 0.0}, "value_coef must be positive"),
+        ({"value_clip_ratio": 0.0}, "value_clip_ratio must be positive"),
+        ({"gae_lambda": 1.5}, "gae_lambda must lie between 0 and 1, got 1.5"),
     ],
 )
 def test_values_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:

@@ -1,0 +1,113 @@
+"""Waiting samples of a line -> the next step, or the reason why there is none. Decides; trains nothing.
+
+    new         what waits longest, within the caps; answers of versions too long ago are skipped for good
+    replayed    where these are fewer than a batch, samples of the last few steps fill it up
+    anchors     fixed prompts to which the base model's answers are kept
+
+A sample that was in a discarded step comes alone, without company: so it shows whether it was the reason. What is drawn
+is drawn by a seed made of the step's own name.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from openclaw_rl.types import Sample, Skip, Step, Version, head_number, version_number
+
+_LOOK_AHEAD = 4
+"""Batches of waiting samples that are looked at, so that caps can choose."""
+
+
+class Log(Protocol):
+    """What of the store is needed to plan."""
+
+    async def next_step_number(self, line: str) -> int: ...
+
+    async def versions(self, line: str) -> Sequence[Version]: ...
+
+    async def waiting_samples(self, line: str | None, limit: int) -> list[Sample]: ...
+
+    async def skip_samples(self, ids: Sequence[str], why: Skip) -> None: ...
+
+    async def doubted_samples(self, line: str) -> list[str]: ...
+
+    async def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """Names and meanings are those of `training.*`; `num_anchors` is `anchors`."""
+
+    batch_size: int
+    max_steps: int | None
+    max_staleness: int | None
+    replay_max_age: int
+    num_anchors: int
+    seed: int
+
+
+class Planner:
+    """Fixes what goes into a step. `choose` puts caps on users and sessions."""
+
+    def __init__(
+        self,
+        log: Log,
+        settings: PlanSettings,
+        *,
+        choose: Callable[[Sequence[Sample]], Sequence[Sample]],
+        on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._choose = choose
+        self._on_skip = on_skip
+
+    async def next_step(self, line: str, *, now: float) -> Step | None:
+        """The next step of a line; None if there is none to take. Writes down only what will never be taken."""
+        number = await self._log.next_step_number(line)
+        if self._settings.max_steps is not None and number > self._settings.max_steps:
+            return None
+        at = head_number(await self._log.versions(line))
+        doubted = await self._log.doubted_samples(line)
+        new = doubted[:1] or await self._new(line, at)
+        if not new:
+            return None
+        replayed = [] if doubted else await self._replayed(line, number, at, room=self._settings.batch_size - len(new))
+        return Step(
+            line=line,
+            number=number,
+            state="planned",
+            planned_at=now,
+            seed=self._settings.seed,
+            parent=at,
+            sample_ids=tuple(new),
+            replayed_ids=tuple(replayed),
+            num_anchors=0 if doubted else self._settings.num_anchors,
+        )
+
+    async def _new(self, line: str, at: int) -> list[str]:
+        settings = self._settings
+        while True:
+            waiting = await self._log.waiting_samples(line, _LOOK_AHEAD * settings.batch_size)
+            stale = [sample.id for sample in waiting if is_stale(sample, at, settings.max_staleness)]
+            if not stale:
+                return [sample.id for sample in self._choose(waiting)][: settings.batch_size]
+            await self._log.skip_samples(stale, Skip.STALE)
+            self._on_skip(line, stale, Skip.STALE)
+
+    async def _replayed(self, line: str, number: int, at: int, *, room: int) -> list[str]:
+        if room <= 0 or not self._settings.replay_max_age:
+            return []
+        known = await self._log.replayable_samples(line, number=at, max_age=self._settings.replay_max_age)
+        drawn = random.Random(f"{self._settings.seed} {line} {number}")
+        return drawn.sample(known, min(room, len(known)))
+
+
+def is_stale(sample: Sample, at: int, max_staleness: int | None) -> bool:
+    """Whether an answer was sampled too many versions before `at`. An accepted rewrite is an example at any age."""
+    if max_staleness is None or sample.kind != "turn":
+        return False
+    return at - min(version_number(span.version) for span in sample.version_spans) > max_staleness
