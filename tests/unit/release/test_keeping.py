@@ -1,0 +1,71 @@
+"""Whose files may go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.release.keeping import NUM_NEWEST, left_behind, superseded, tidy
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.types import Version, VersionState
+from tests.unit.release.test_gate import Rows, engine, gate
+
+
+def version(number: int, state: VersionState = "retired", *, parent: int | None = None, path: str = "/x") -> Version:
+    above = number - 1 if parent is None else parent
+    return Version(line="local", number=number, parent=above, state=state, created_at=0.0, path=path, sha256="")
+
+
+def numbers(versions: list[Version], save_every: int) -> list[int]:
+    return [one.number for one in superseded(versions, save_every=save_every)]
+
+
+@pytest.mark.parametrize(("save_every", "gone"), [(1, []), (2, [1, 3, 5]), (3, [1, 2, 4, 5]), (100, [1, 2, 3, 4, 5])])
+def test_every_nth_and_the_newest_stay(save_every: int, gone: list[int]) -> None:
+    line = [*map(version, range(1, 10)), version(10, "live")]
+    assert len(line) - NUM_NEWEST == 5
+    assert numbers(line, save_every) == gone
+    assert numbers(list(reversed(line)), save_every) == gone[::-1], "in whatever order they come"
+
+
+def test_what_answers_and_what_it_stands_on_stay_however_old() -> None:
+    line = [version(1), version(2), version(3, "live"), *(version(n, "rolled_back") for n in range(4, 11))]
+    assert numbers(line, 100) == [1, 4, 5]
+
+
+def test_what_waits_for_its_gate_and_its_parent_stay() -> None:
+    line = [version(1), version(2), version(3), version(4, "candidate", parent=2), *map(version, range(5, 11))]
+    assert numbers(line, 100) == [1, 3, 5]
+
+
+def test_what_is_gone_does_not_go_again() -> None:
+    line = [version(1, path=""), version(2), *map(version, range(3, 8))]
+    assert numbers(line, 100) == [2]
+
+
+def test_what_a_crash_left_behind_is_found_beside_the_others(tmp_path: Path) -> None:
+    for name in ("v1", "v2", "v3", "v9"):
+        (tmp_path / name / "weights").mkdir(parents=True)
+    line = [version(1, path=""), version(2, path=""), version(3, path=str(tmp_path / "v3" / "weights")), version(4)]
+    assert left_behind(line) == [tmp_path / "v1", tmp_path / "v2"], "what no row knows is not ours to remove"
+    assert left_behind(line[:2]) == []
+
+
+async def test_what_a_crash_left_behind_goes_with_the_next_release(tmp_path: Path) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name / "weights").mkdir(parents=True)
+    await tidy(
+        Rows(version(1, path=""), version(2, "live", path=str(tmp_path / "v2" / "weights"))), "local", save_every=1
+    )
+    assert [folder.name for folder in tmp_path.iterdir()] == ["v2"]
+
+
+async def test_going_back_to_files_that_were_removed_says_so_and_changes_nothing() -> None:
+    over, live, rows = engine(), LiveVersions(), Rows(version(1, path=""), version(2, "live"))
+    releaser = Releaser(rows, over, gate(over), live, save_every=2)
+    await releaser.restore()
+    with pytest.raises(NoSuchVersion, match=r"version 1 were not kept \(training\.save_every\); there are 0, 2"):
+        await releaser.roll_back("local", 1)
+    assert (await live.label("local"), rows.rows[2].state, over.retired) == ("v2", "live", [])

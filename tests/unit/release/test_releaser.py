@@ -1,0 +1,182 @@
+"""Candidates that were made without an engine: the last that passes goes live, and the rest give way to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.errors import EngineRefused
+from openclaw_rl.release.gate import Gate, GateLimits
+from openclaw_rl.release.keeping import tidy
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.types import Publication, Scored, ScoreRequest, Step, Version
+from tests.unit.release.test_gate import PROBES, FakeEngine
+
+FINE, MAD = (7, 8, 9, 10), (7,) * 9
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with await SqliteStore.open(tmp_path) as opened:
+        yield opened
+
+
+async def add(store: SqliteStore, number: int, parent: int, *, path: str = "") -> Version:
+    """A candidate, with the step that made it."""
+    step = Step(line="local", number=number, state="planned", planned_at=1.0, seed=0, parent=parent, sample_ids=())
+    version = Version(
+        line="local",
+        number=number,
+        parent=parent,
+        state="candidate",
+        created_at=1.0,
+        path=path or f"/v{number}",
+        sha256="ab",
+    )
+    await store.lessons.plan_step(step)
+    done = Step(**{**{name: getattr(step, name) for name in step.__dataclass_fields__}, "state": "done"})
+    assert await store.lessons.finish_step(done, version)
+    return version
+
+
+async def states(store: SqliteStore) -> list[str]:
+    return [version.state for version in await store.lessons.versions("local")]
+
+
+class Rig:
+    def __init__(self, store: SqliteStore, *, mad: tuple[int, ...] = ()) -> None:
+        labels = [f"v{number}" for number in range(9)]
+        answers: dict[str, tuple[int, ...]] = {one: MAD if int(one[1:]) in mad else FINE for one in labels}
+        self.engine = GatedEngine(answers, dict.fromkeys(labels, -1.0))
+        self.live = LiveVersions()
+        gate = Gate(self.engine, PROBES, (2,), GateLimits(max_kl=0.5, min_distinct=0.4))
+        self.releaser = Releaser(store.lessons, self.engine, gate, self.live, save_every=100)
+
+    @property
+    def published(self) -> list[str]:
+        return [publication.version for publication in self.engine.published]
+
+
+class GatedEngine(FakeEngine):
+    """Notes what is compared with what; can be held while it scores, and lack files."""
+
+    compared: list[str]
+
+    def __init__(self, answers: dict[str, tuple[int, ...]], logprobs: dict[str, float]) -> None:
+        super().__init__(answers, logprobs)
+        self.compared = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+        self.is_asked = asyncio.Event()
+        self.missing: set[str] = set()
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        self.compared.append(str(request.version))
+        self.is_asked.set()
+        await self.go_on.wait()
+        return await super().score(request)
+
+    async def publish(self, publication: Publication) -> None:
+        if publication.version in self.missing:
+            raise EngineRefused("the folder is gone")
+        await super().publish(publication)
+
+
+async def test_only_the_last_of_a_chain_is_tried_against_what_answers(store: SqliteStore) -> None:
+    for number in (1, 2, 3):
+        await add(store, number, number - 1)
+    rig = Rig(store)
+    await rig.releaser.restore()
+    assert await states(store) == ["retired", "retired", "live"]
+    assert (rig.published, rig.engine.compared, await rig.live.label("local")) == (["v3"], ["v0", "v3"], "v3")
+    await add(store, 4, 3)
+    await rig.releaser.release(await add(store, 5, 4))
+    assert await states(store) == ["retired", "retired", "retired", "retired", "live"]
+    assert (rig.engine.compared[2:], rig.engine.retired) == (["v3", "v5"], ["v3"])
+
+
+async def test_where_the_last_one_fails_the_one_before_it_is_tried(store: SqliteStore) -> None:
+    for number in (1, 2, 3, 4):
+        await add(store, number, number - 1)
+    rig = Rig(store, mad=(4, 3))
+    await rig.releaser.restore()
+    assert await states(store) == ["retired", "live", "rejected", "rejected"]
+    assert (rig.published, await rig.live.label("local")) == (["v4", "v3", "v2"], "v2")
+    assert rig.engine.retired == ["v4", "v3"], "what is rejected leaves the engine"
+    await asyncio.wait_for(rig.releaser.settled(), 1.0)
+
+
+async def test_if_all_fail_the_base_model_answers_on(store: SqliteStore) -> None:
+    for number in (1, 2):
+        await add(store, number, number - 1)
+    rig = Rig(store, mad=(1, 2))
+    await rig.releaser.restore()
+    assert (await states(store), await rig.live.label("local")) == (["rejected", "rejected"], None)
+
+
+async def test_files_that_are_gone_cost_one_candidate_not_the_chain(store: SqliteStore) -> None:
+    for number in (1, 2):
+        await add(store, number, number - 1)
+    rig = Rig(store)
+    rig.engine.missing = {"v2"}
+    await rig.releaser.restore()
+    versions = await store.lessons.versions("local")
+    assert [version.state for version in versions] == ["live", "rejected"]
+    assert versions[1].reason == "the folder is gone"
+
+
+async def test_an_engine_that_is_away_leaves_the_whole_chain_for_later(store: SqliteStore) -> None:
+    for number in (1, 2):
+        await add(store, number, number - 1)
+    rig = Rig(store)
+    rig.engine.is_lost = True
+    await rig.releaser.restore()
+    assert await states(store) == ["candidate", "candidate"]
+    rig.engine.is_lost = False
+    await rig.releaser.release(await add(store, 3, 2))
+    assert await states(store) == ["retired", "retired", "live"]
+
+
+async def test_what_stands_on_a_version_that_somebody_went_back_from_never_answers(store: SqliteStore) -> None:
+    first = await add(store, 1, 0)
+    rig = Rig(store)
+    await rig.releaser.restore()
+    await rig.releaser.release(first)
+    await add(store, 2, 1)
+    await rig.releaser.roll_back("local", 0)
+    again = Rig(store)
+    await again.releaser.restore()
+    assert (await states(store), again.published) == (["rolled_back", "retired"], [])
+    assert await again.live.label("local") is None
+
+
+async def test_going_back_while_a_candidate_is_at_its_gate_is_not_undone_by_it(store: SqliteStore) -> None:
+    rig = Rig(store)
+    await rig.releaser.restore()
+    await rig.releaser.release(await add(store, 1, 0))
+    rig.engine.go_on.clear()
+    at_gate = asyncio.create_task(rig.releaser.release(await add(store, 2, 1)))
+    rig.engine.is_asked.clear()
+    await asyncio.wait_for(rig.engine.is_asked.wait(), 10.0)
+    await rig.releaser.roll_back("local", 0)
+    rig.engine.go_on.set()
+    await asyncio.wait_for(at_gate, 10.0)
+    assert (await states(store), await rig.live.label("local")) == (["rolled_back", "retired"], None)
+    assert "v2" in rig.engine.retired
+
+
+async def test_files_that_nobody_needs_go_after_their_rows(store: SqliteStore, tmp_path: Path) -> None:
+    for number in range(1, 9):
+        folder = tmp_path / f"v{number}" / "weights"
+        folder.mkdir(parents=True)
+        await add(store, number, number - 1, path=str(folder))
+        await store.lessons.set_version_state("local", number, "retired" if number < 8 else "live")
+    await tidy(store.lessons, "local", save_every=2)
+    kept = [number for number in range(1, 9) if (tmp_path / f"v{number}").exists()]
+    assert kept == [2, 4, 5, 6, 7, 8], "the newest five, and every second"
+    assert [version.number for version in await store.lessons.versions("local") if version.path] == kept
