@@ -63,7 +63,7 @@ class CreditLoop:
         settings: CreditSettings,
         model_id: str,
         *,
-        on_credit: Callable[[Credit], None] = lambda _: None,
+        on_credit: Callable[[JudgedTurn, Credit], None] = lambda *_: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._lessons = lessons
@@ -127,7 +127,7 @@ class CreditLoop:
             return
         credit = await self.credit(judged)
         if await self._lessons.put_credit(held, credit):
-            self._on_credit(credit)
+            self._on_credit(judged, credit)
         else:
             logger.info("the lease of turn %s ended before its credit was written", held.turn_id)
 

@@ -176,17 +176,28 @@ class JudgeLoop:
             await self._lessons.set_flag(PAUSED, None)
         self._watch.judging_paused(self._is_paused)
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the judge got known cases wrong so often that only canaries are tried."""
+        return self._is_paused
+
+    async def work(self) -> int:
+        """Judges some of the turns that are due; how many of them it had in hand."""
+        leases = await self._lessons.lease("judge", limit=BATCH_SIZE, ttl_s=self._settings.lease_s)
+        if leases:
+            crash_point("judge.leased")
+            cases = await self._cases(leases)
+            if cases:
+                await self._decide(cases)
+        return len(leases)
+
     async def _judge_batch(self) -> None:
         woken = self._lessons.woken("judge")
         woken.clear()
-        leases = await self._lessons.lease("judge", limit=BATCH_SIZE, ttl_s=self._settings.lease_s)
-        if not leases:
+        if not await self.work():
             await self._until_due(woken)
-            return
-        crash_point("judge.leased")
-        cases = await self._cases(leases)
-        if not cases:
-            return
+
+    async def _decide(self, cases: Sequence[_Case]) -> None:
         async with self._renewed([case.held for case in cases]):
             answers, troubles = await self._ask([case.evidence for case in cases])
         trouble = troubles[self._members[0]]
