@@ -237,6 +237,55 @@ def judge(
 
 
 @app.command()
+def train(
+    once: Annotated[
+        bool, typer.Option("--once", help="One step; or, of a running server, all that it has samples for, now.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the next batch; train and write nothing.")] = False,
+    rollout_dir: Annotated[
+        Path | None,
+        typer.Option("--rollout-dir", metavar="DIR", help="First read what `rollouts collect` wrote there."),
+    ] = None,
+    checkpoint_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--checkpoint-dir",
+            metavar="DIR",
+            help="Where versions go (training.save_path).",
+            show_default="DIR/versions",
+        ),
+    ] = None,
+    method: Method = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", metavar="LIST", help="The GPU that trains, by number (training.gpu_ids).")
+    ] = None,
+    num_epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--num-epochs", min=1, metavar="N", help="How often each batch is gone through.", show_default="1"
+        ),
+    ] = None,
+    model: Model = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Train on what was collected, without serving.
+
+    Judges what waits for the judge, takes every step that there are samples for, and ends. Each step builds on the one
+    before it; the next `openclaw-rl up` puts the last through its gate. Beside a running server, which trains by
+    itself, only `--once` does something: the server takes what waits now. Ctrl-C loses nothing; the exit status is 130
+    then, and 1 if nothing waits.
+    """
+    flags = {"--checkpoint-dir": checkpoint_dir, "--method": method, "--gpus": gpus, "--num-epochs": num_epochs}
+    loaded = load(data_dir, config, overrides, {**flags, "--model": model})
+    from openclaw_rl.terminal.training import run_train
+
+    raise typer.Exit(run_train(loaded, rollout_dir=rollout_dir, once=once, dry_run=dry_run, as_json=as_json))
+
+
+@app.command()
 def versions(
     user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Only this user's.")] = None,
     as_json: AsJson = False,
@@ -398,7 +447,7 @@ def _serve(loaded: LoadedConfig, *, learn: bool) -> None:
 
     from openclaw_rl import pipeline
     from openclaw_rl.terminal.screen import make_console
-    from openclaw_rl.terminal.startup import print_started, print_starting, print_stopping
+    from openclaw_rl.terminal.startup import print_line, print_started, print_starting, print_stopping
 
     console, settings = make_console(), loaded.config
     # Other commands find a directory by themselves if they see the same environment.
@@ -409,7 +458,13 @@ def _serve(loaded: LoadedConfig, *, learn: bool) -> None:
         print_started(console, url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found)
 
     print_starting(console, model=settings.model.name, engine=settings.engine.type)
-    run = pipeline.run(settings, learn=learn, on_started=started, on_stopping=lambda: print_stopping(console))
+    run = pipeline.run(
+        settings,
+        learn=learn,
+        on_started=started,
+        on_stopping=lambda: print_stopping(console),
+        say=lambda line: print_line(console, line),
+    )
     uvloop.run(run)
 
 

@@ -22,7 +22,7 @@
     release    candidate versions   live, or rejected ones          the engine               the train loop
 
 They meet in the store; none calls another, but the train loop, which hands its candidates to the release. `learn=False`
-leaves out judging, crediting and training.
+leaves out judging, crediting and training. Those who look on (`tracking/`) are told what was done, and change nothing.
 
 Start: take the writer's lock, recover the store, load keys and open sessions, find the model, start the engine, listen.
 What a killed process had begun to judge or credit is free again at once. Stop: no new connections, running answers
@@ -43,14 +43,15 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
-from openclaw_rl.config import Config, EngineConfig, StoreConfig, dump, require_available
+from openclaw_rl.config import Config, EngineConfig, StoreConfig, TrainingConfig, dump, require_available
 from openclaw_rl.credit.caps import within_caps
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
@@ -71,7 +72,7 @@ from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.registry import check_judge, make_judges
 from openclaw_rl.logs import start_logging
-from openclaw_rl.model.files import ModelFiles, inspect_folder, resolve_model
+from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, inspect_folder, resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.release.gate import PROBES, Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions
@@ -79,9 +80,13 @@ from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
+from openclaw_rl.tracking import Observers, check_tracking, make_observers
+from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
+from openclaw_rl.train.planning import Log as PlanLog
+from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.types import LOCAL_USER, Message, Sample
+from openclaw_rl.types import LOCAL_USER, Credit, JudgedTurn, Message, Sample, Skip, Step, Version
 
 log = logging.getLogger("openclaw_rl.pipeline")
 
@@ -105,8 +110,11 @@ async def run(
     learn: bool = True,
     on_started: Callable[[Started], None] = lambda _: None,
     on_stopping: Callable[[], None] = lambda: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered.
+
+    `say` is given a line about each step, in a thread of its own.
 
     Without `learn` it serves and records only: what people say is on disk, and judged by the next start that learns.
     """
@@ -115,7 +123,11 @@ async def run(
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     if learn:
         check_judge(config.evaluation)
+        check_training(config.training)
+    check_tracking(config.tracking)
     model = await asyncio.to_thread(resolve_model, config.model)
+    if learn:
+        await asyncio.to_thread(check_teacher, config.training, model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
     model_id = await asyncio.to_thread(_model_id, model, config.engine.type)
     metrics = Metrics()
@@ -123,6 +135,9 @@ async def run(
         store = await cleanup.enter_async_context(await _open_store(config.store))
         run_dir = _prepare_run_dir(config)
         log.info("store opened", extra=asdict(store.recovery))
+        known = await store.lessons.versions()
+        observers = make_observers(config, registry=metrics.registry, say=say, known=known)
+        cleanup.push_async_callback(asyncio.to_thread, observers.close)
         sockets = cleanup.enter_context(_socket_dir(run_dir))
         for stale in sockets.glob("*.sock"):
             stale.unlink()
@@ -146,10 +161,16 @@ async def run(
                 retention = Retention(gateway, store.lessons, store.erase, days=config.store.retention_days)
                 tidying.append(loops.create_task(retention.run(), name="retention"))
             async with (
-                _releasing(loops, config, gateway, store.lessons, live) as releaser,
-                _learning(loops, config, gateway, store.lessons, sockets, metrics) if learn else nullcontext(),
-                _training(loops, config, model, releaser, store.lessons) if learn else nullcontext(),
-                _listening(gateway, config, model, keys, supervisor, sockets, hurry, metrics, releaser) as url,
+                _releasing(loops, config, gateway, store.lessons, live, observers) as releaser,
+                _learning(loops, config, gateway, store.lessons, sockets, metrics, observers)
+                if learn
+                else nullcontext(),
+                _training(loops, config, model, renderer, releaser, store.lessons, observers)
+                if learn
+                else nullcontext() as training,
+                _listening(
+                    gateway, config, model, keys, supervisor, sockets, hurry, metrics, releaser, training
+                ) as url,
             ):
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
                 started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
@@ -193,6 +214,7 @@ async def _learning(
     lessons: LearningLog,
     sockets: Path,
     metrics: Metrics,
+    observers: Observers,
 ) -> AsyncIterator[None]:
     """Judges and credits beside serving. Leaving stops both where they are: rows say what is left to do."""
     renderer, model_id = gateway.renderer, gateway.model_id
@@ -210,13 +232,18 @@ async def _learning(
             cleanup.push_async_callback(judge.close)
         await lessons.release_all()
         canaries = Canaries.shipped() if config.evaluation.canaries else None
+
+        def on_credit(judged: JudgedTurn, credit: Credit) -> None:
+            metrics.credited(credit.skip or "sample")
+            observers.credited(judged, credit)
+
         judging = JudgeLoop(lessons, judges, JudgeSettings.of(config), canaries=canaries, watch=metrics)
         crediting = CreditLoop(
             lessons,
             renderer,
             CreditSettings.of(config.training, config.rollout),
             model_id,
-            on_credit=lambda credit: metrics.credited(credit.skip or "sample"),
+            on_credit=on_credit,
         )
         tasks = [
             loops.create_task(judging.run(), name="judge"),
@@ -232,14 +259,20 @@ async def _learning(
 
 @asynccontextmanager
 async def _releasing(
-    loops: asyncio.TaskGroup, config: Config, gateway: Gateway, lessons: LearningLog, live: LiveVersions
+    loops: asyncio.TaskGroup,
+    config: Config,
+    gateway: Gateway,
+    lessons: LearningLog,
+    live: LiveVersions,
+    observers: Observers,
 ) -> AsyncIterator[Releaser]:
     """Loads what was live when the last run ended; candidates of the train loop come through the same door."""
     renderer = gateway.renderer
-    probes = [renderer.render([Message(role="user", content=text)], (), {}) for text in PROBES]
+    probes = list(_rendered(renderer, PROBES))
     limits = GateLimits(max_kl=config.release.max_kl, min_distinct=config.release.min_distinct)
     gate = Gate(gateway.engine, probes, renderer.stop_token_ids, limits)
-    releaser = Releaser(lessons, gateway.engine, gate, live)
+    save_every = config.training.save_every
+    releaser = Releaser(lessons, gateway.engine, gate, live, save_every=save_every, on_change=observers.changed)
     restoring = loops.create_task(releaser.restore(), name="restore")
     try:
         yield releaser
@@ -250,24 +283,85 @@ async def _releasing(
 
 @asynccontextmanager
 async def _training(
-    loops: asyncio.TaskGroup, config: Config, model: ModelFiles, releaser: Releaser, lessons: LearningLog
-) -> AsyncIterator[None]:
+    loops: asyncio.TaskGroup,
+    config: Config,
+    model: ModelFiles,
+    renderer: Renderer,
+    releaser: Releaser,
+    lessons: LearningLog,
+    observers: Observers,
+) -> AsyncIterator[TrainLoop | None]:
     """Trains beside serving, where there are weights to train. A step that leaving cuts short is taken again."""
     if config.engine.type == "scripted":
-        yield
+        yield None
         return
+    trainer = TrainerProcess.of(config, model.path)
+    loop = make_train_loop(
+        config,
+        lessons,
+        trainer,
+        renderer,
+        release=releaser.release,
+        on_step=observers.stepped,
+        on_skip=observers.skipped,
+    )
+
+    async def train() -> None:
+        await releaser.settled()
+        await loop.run()
+
+    task = loops.create_task(train(), name="train")
+    try:
+        yield loop
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+        await trainer.close()
+
+
+def check_training(training: TrainingConfig) -> None:
+    """ConfigError if the settings ask for a training that this release has not."""
+    if len(training.gpu_ids) > 1:
+        named = ",".join(map(str, training.gpu_ids))
+        raise ConfigError(f"training.gpu_ids = {named}: this release trains on one GPU; name one, such as --gpus 0")
+
+
+def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
+    """A teacher of its own must read the same tokens."""
+    if training.teacher in ("path", None) and training.teacher_path is not None:
+        check_same_tokenizer(model, training.teacher_path)
+
+
+def make_train_loop(
+    config: Config,
+    lessons: LearningLog,
+    trainer: TrainerProcess,
+    renderer: Renderer,
+    *,
+    release: Callable[[Version], Awaitable[None]],
+    on_step: Callable[[Step], None] = lambda _: None,
+    on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
+) -> TrainLoop:
+    """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
     training = config.training
-    trainer = TrainerProcess(model.path, {"device": config.engine.device, "threads": config.engine.threads})
     settings = LoopSettings(
         batch_size=training.batch_size,
         max_wait_s=training.max_wait_s,
-        max_steps=training.max_steps,
-        seed=0,
         folder=training.save_path or config.store.data_dir / "versions",
         training=training.model_dump(mode="json"),
+        anchors=tuple(_rendered(renderer, ANCHORS)),
+        stop_token_ids=tuple(renderer.stop_token_ids),
     )
+    planner = make_planner(training, lessons, on_skip=on_skip)
+    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step)
 
-    def choose(samples: Sequence[Sample]) -> Sequence[Sample]:
+
+def make_planner(
+    training: TrainingConfig, log: PlanLog, *, on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None
+) -> Planner:
+    """As configured."""
+
+    def within_caps_only(samples: Sequence[Sample]) -> Sequence[Sample]:
         taken, _ = within_caps(
             samples,
             batch_size=training.batch_size,
@@ -277,14 +371,21 @@ async def _training(
         )
         return taken
 
-    loop = TrainLoop(lessons, trainer, settings, release=releaser.release, choose=choose)
-    task = loops.create_task(loop.run(), name="train")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait((task,))
-        await trainer.close()
+    plan = PlanSettings(
+        batch_size=training.batch_size,
+        max_steps=training.max_steps,
+        max_staleness=training.max_staleness,
+        replay_max_age=training.replay_max_age,
+        num_anchors=training.anchors,
+        seed=training.seed,
+    )
+    return Planner(log, plan, choose=within_caps_only, on_skip=on_skip)
+
+
+def _rendered(renderer: Renderer, texts: Sequence[str]) -> Iterator[tuple[int, ...]]:
+    """Each as a conversation of one message, up to where the answer begins."""
+    for text in texts:
+        yield tuple(renderer.render([Message(role="user", content=text)], (), {}))
 
 
 async def _judge_engine(config: Config, socket: Path) -> tuple[Supervisor, Renderer]:
@@ -375,6 +476,7 @@ async def _listening(
     hurry: asyncio.Event,
     metrics: Metrics,
     releaser: Releaser,
+    training: TrainLoop | None,
 ) -> AsyncIterator[str]:
     """Listens for clients and for commands; leaving waits until running answers are finished, or until `hurry`."""
     app = App(
@@ -388,7 +490,8 @@ async def _listening(
     )
     host, port = config.gateway.host, config.gateway.port
     public = HttpRunner(app.build(), config.gateway)
-    admin = web.AppRunner(build_admin(gateway.store, keys, releaser.roll_back), access_log=None)
+    train = None if training is None else partial(training.work, at_once=True)
+    admin = web.AppRunner(build_admin(gateway.store, keys, releaser.roll_back, train), access_log=None)
     await public.setup()
     await admin.setup()
     try:

@@ -35,9 +35,15 @@ class _Rollback(BaseModel):
 
 
 def build_admin(
-    store: Store, keys: KeyRing, roll_back: Callable[[str, int], Awaitable[str]] | None = None
+    store: Store,
+    keys: KeyRing,
+    roll_back: Callable[[str, int], Awaitable[str]] | None = None,
+    train: Callable[[], Awaitable[object]] | None = None,
 ) -> web.Application:
-    """The routes that commands use. `roll_back` puts a line's version live and returns its label."""
+    """The routes that commands use. `roll_back` puts a line's version live and returns its label.
+
+    `train` takes every step that there are samples for, without waiting for more; None: this server does not train.
+    """
 
     async def add_key(request: web.Request) -> web.Response:
         try:
@@ -67,7 +73,21 @@ def build_admin(
         except OpenClawError as error:
             return web.json_response({"error": str(error)}, status=409)
 
+    async def training(request: web.Request) -> web.Response:
+        return web.json_response({"trains": train is not None})
+
+    async def train_now(request: web.Request) -> web.Response:
+        if train is None:
+            return web.json_response({"error": "this server does not train"}, status=409)
+        try:
+            await train()
+        except OpenClawError as error:
+            return web.json_response({"error": str(error)}, status=409)
+        return web.json_response({})
+
     app = web.Application()
+    app.router.add_get("/train", training)
+    app.router.add_post("/train", train_now)
     if roll_back is not None:
         app.router.add_post("/rollback", put_live)
     app.router.add_post("/keys", add_key)

@@ -20,15 +20,19 @@ class AdminRefused(OpenClawError):
     """The running server did not do what was asked."""
 
 
-async def ask_server(store: StoreConfig, method: str, path: str, body: Json = None) -> Any:
-    """The running server's answer; None when no server listens."""
+async def ask_server(
+    store: StoreConfig, method: str, path: str, body: Json = None, *, timeout_s: float | None = 300.0
+) -> Any:
+    """The running server's answer; None when no server listens. `timeout_s` None waits as long as it takes."""
     address = read_address(store.data_dir)
     socket = address.admin if address is not None and address.admin is not None else store.data_dir / _ADMIN_SOCKET
     if not socket.exists():
         return None
     try:
         async with (
-            aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket))) as session,
+            aiohttp.ClientSession(
+                connector=aiohttp.UnixConnector(str(socket)), timeout=aiohttp.ClientTimeout(total=timeout_s)
+            ) as session,
             session.request(method, f"http://admin{path}", data=None if body is None else orjson.dumps(body)) as reply,
         ):
             answer = orjson.loads(await reply.read())

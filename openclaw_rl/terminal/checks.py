@@ -217,4 +217,7 @@ def check_learning(backlog: Backlog | None) -> Finding:
             "look at the judge: `openclaw-rl judge --replay` compares it with what it said before; it is tried again"
         )
         return Finding(name="learning", state="remark", text=f"paused: {backlog.paused}", remedy=remedy)
+    if backlog.training_paused is not None:
+        text, remedy = f"training is paused: {backlog.training_paused}", "it is tried again; run/log.jsonl has more"
+        return Finding(name="learning", state="remark", text=text, remedy=remedy)
     return Finding(name="learning", state="ok", text=backlog.waiting or "every reaction is judged")

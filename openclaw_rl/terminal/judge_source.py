@@ -11,7 +11,7 @@ from pathlib import Path
 from openclaw_rl.config import Config, require_available
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
 from openclaw_rl.errors import EngineUnavailable
-from openclaw_rl.judge.registry import check_judge, make_judge
+from openclaw_rl.judge.registry import check_judge, join, make_judges
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.pipeline import _judge_engine, _supervisor
 from openclaw_rl.protocols import Engine, Judge
@@ -20,7 +20,14 @@ from openclaw_rl.render import load_renderer
 
 @asynccontextmanager
 async def open_judge(config: Config) -> AsyncIterator[Judge]:
-    """The judge of `evaluation.judge`. `self` and `model` load their weights first: that takes seconds to minutes."""
+    """The judges of `evaluation.judge` as one."""
+    async with open_judges(config) as judges:
+        yield join(judges)
+
+
+@asynccontextmanager
+async def open_judges(config: Config) -> AsyncIterator[list[Judge]]:
+    """The judges of `evaluation.judge`. `self` and `model` load their weights first: that takes seconds to minutes."""
     check_judge(config.evaluation)
     names = config.evaluation.judge
     async with AsyncExitStack() as cleanup:
@@ -36,11 +43,12 @@ async def open_judge(config: Config) -> AsyncIterator[Judge]:
             require_available(config)
             supervisor, second_renderer = await _judge_engine(config, sockets / "judge.sock")
             second = await cleanup.enter_async_context(_running(supervisor, config.engine.start_timeout_s))
-        judge = make_judge(
+        judges = make_judges(
             config, engine=engine, renderer=renderer, judge_engine=second, judge_renderer=second_renderer
         )
-        cleanup.push_async_callback(judge.close)
-        yield judge
+        for judge in judges:
+            cleanup.push_async_callback(judge.close)
+        yield judges
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What `up` and `serve` say: that they start, and, once they do, how to talk to the model. Starts nothing itself."""
+"""What `up` and `serve` say: that they start, how to talk to the model, what was learned. Starts nothing itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from openclaw_rl.terminal.address import KEY_FILE
+from openclaw_rl.terminal.screen import printable
 
 _BODY = '{"messages": [{"role": "user", "content": "Hello!"}]}'
 
@@ -22,6 +23,11 @@ def print_starting(console: Console, *, model: str, engine: str) -> None:
 
 def print_stopping(console: Console) -> None:
     console.print(Text("\nRunning answers may finish; Ctrl-C again stops now.", "dim"))
+
+
+def print_line(console: Console, line: str) -> None:
+    """What happened just now, such as a step."""
+    console.print(Text(printable(line), "dim"), soft_wrap=True)
 
 
 def print_started(console: Console, *, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> None:

@@ -13,8 +13,9 @@ from openclaw_rl.config import StoreConfig
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.admin import ask_server
+from openclaw_rl.terminal.backlog import training_note
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
-from openclaw_rl.types import Json, Step, Version
+from openclaw_rl.types import TRAINING_PAUSED, Json, Step, Version
 
 
 class NoServer(OpenClawError):
@@ -32,6 +33,8 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
         make_console().print(versions_table(versions, steps, now=time.time()))
     else:
         make_console("stderr").print("Nothing was learned yet: all answers come from the base model, v0.", style="dim")
+    if (reason := reader.flag(TRAINING_PAUSED)) is not None:
+        make_console("stderr").print(training_note(reason), style="bold yellow", markup=False, soft_wrap=True)
 
 
 def roll_back(store: StoreConfig, number: int, *, user: str) -> None:

@@ -73,7 +73,7 @@ async def test_one_turn_shows_what_the_judge_said_word_for_word(data_dir: Path, 
 async def test_json_has_judgement_credit_and_samples(data_dir: Path, capsys: CAPS) -> None:
     show_session(settings(data_dir), SESSION, index=None, as_json=True)
     shown = json.loads(capsys.readouterr().out)
-    assert shown["learning"] == {"paused": None, "unjudged": 1, "uncredited": 0}
+    assert shown["learning"] == {"paused": None, "training_paused": None, "unjudged": 1, "uncredited": 0}
     first, second, third, _ = shown["turns"]
     judged = first["judgement"]
     assert {key: judged[key] for key in ("judge", "prompt_version", "outcome", "score", "hints", "num_evidence")} == {

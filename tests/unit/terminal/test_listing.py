@@ -138,7 +138,7 @@ async def test_a_session_as_json_holds_every_id_and_word(data_dir: Path, capsys:
         "credit": None,
         "samples": [],
     }
-    assert shown["learning"] == {"paused": None, "unjudged": 1, "uncredited": 0}
+    assert shown["learning"] == {"paused": None, "training_paused": None, "unjudged": 1, "uncredited": 0}
     assert [t["parent"] for t in shown["turns"]] == [None, "s-1.0", "s-1.0", None]
     assert [t["next_state"] is None for t in shown["turns"]] == [True, False, True, True]
     assert shown["turns"][2]["tools"][0]["function"]["name"] == "ls"
