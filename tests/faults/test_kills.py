@@ -20,13 +20,14 @@ from tests.faults.audit import check_answers, check_sound
 from tests.faults.crowd import Chat, Crowd
 from tests.faults.judging_child import LEARNING
 from tests.faults.processes import comes_up, wait_for, worker, workers
+from tests.faults.training_child import TRAINING
 from tests.server import Server
 
 pytestmark = pytest.mark.timeout(600)
 
 LATER_PASS = {"store.in_migration": 5, "store.in_checkpoint": 2, "gateway.mid_stream": 500}
 """A migration has few statements, the second checkpoint comes after many turns, and an answer has many tokens."""
-SERVING = [name for name in CRASH_POINTS if name not in LEARNING]
+SERVING = [name for name in CRASH_POINTS if name not in (*LEARNING, *TRAINING)]
 PLACES = [(name, passes) for name in SERVING for passes in (1, LATER_PASS.get(name, 40))]
 NUM_RANDOM_KILLS = 16
 NUM_ENGINE_KILLS = 24

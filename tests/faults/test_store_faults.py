@@ -25,11 +25,13 @@ from openclaw_rl.store.migrations import SCHEMA_VERSION
 from openclaw_rl.types import Turn
 from tests.faults.judging_child import LEARNING
 from tests.faults.store_child import SCENARIOS, session_turns
+from tests.faults.training_child import TRAINING
 from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
 ROOT = Path(__file__).parents[2]
 NUM_RANDOM_KILLS = 24
 NUM_IMAGES = 240
+SERVING = [n for n in CRASH_POINTS if n.startswith("store.") and n not in (*LEARNING, *TRAINING)]
 
 
 def _start(*arguments: str, crash_at: str = "") -> subprocess.Popen[bytes]:
@@ -65,7 +67,7 @@ async def _goes_on(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("passes", [1, 8])
-@pytest.mark.parametrize("name", [n for n in CRASH_POINTS if n.startswith("store.") and n not in LEARNING])
+@pytest.mark.parametrize("name", SERVING)
 async def test_killed_at_a_named_place(tmp_path: Path, name: str, passes: int) -> None:
     child = _start("stream", str(tmp_path), "r", crash_at=f"{name}:{passes}")
     output, _ = child.communicate(timeout=60)

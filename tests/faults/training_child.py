@@ -1,0 +1,139 @@
+"""A process that trains on whatever lies in a store, to be killed.
+
+python -m tests.faults.training_child DIR MODEL [NAME:COUNT ...]
+
+Ends with status 0 when nothing is left to learn from. The names are places for the trainer's process to die at, one
+process after the other: the loop goes on with the next. Loop, planner, trainer and releaser are those of the pipeline;
+the engine is one that checks what it is given, and serves nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from openclaw_rl.config.learning import TrainingConfig
+from openclaw_rl.errors import EngineRefused, TrainerLost
+from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.release.gate import Gate, GateLimits
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.train.loop import LoopSettings, Trainer, TrainLoop
+from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.process import TrainerProcess
+from openclaw_rl.train.wire import StepOrder, StepReport
+from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
+
+CONTROL = (
+    "train.planned",
+    "train.reported",
+    "store.in_step",
+    "train.finished",
+    "release.published",
+    "release.measured",
+    "release.marked",
+    "release.live",
+)
+WORKER = ("trainer.ordered", "trainer.moved", "trainer.in_checkpoint", "trainer.before_rename", "trainer.renamed")
+TRAINING = (*CONTROL, *WORKER)
+"""The places to be killed at that only training and releasing pass; `test_training_kills.py` goes through them."""
+
+ANCHORS = ((1, 7, 8), (1, 9, 10, 11))
+CRASH_AT = "OPENCLAW_RL_CRASH_AT"
+
+
+class CheckingEngine:
+    """Loads nothing, but refuses what does not hash to what it should."""
+
+    async def publish(self, publication: Publication) -> None:
+        if (found := folder_sha256(Path(publication.path))) != publication.sha256:
+            raise EngineRefused(f"{publication.version} is {found}, not {publication.sha256}")
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        yield Delta(token_ids=(5, 6), logprobs=(0.0, 0.0), version=request.version or "v0", finish_reason="stop")
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        sizes = [len(ids) - start for ids, start in zip(request.sequences, request.starts, strict=True)]
+        return tuple(Scored(logprobs=(-1.0,) * size) for size in sizes)
+
+    async def retire(self, version: str) -> None: ...
+
+    async def state(self) -> EngineState:
+        raise NotImplementedError
+
+    async def close(self) -> None: ...
+
+
+def training(**changes: Any) -> dict[str, Any]:
+    """The section `training` as a worker gets it."""
+    values: dict[str, Any] = json.loads(TrainingConfig().model_dump_json())
+    return values | {"learning_rate": 0.01, "lora_rank": 4, "lora_dropout": 0.1} | changes
+
+
+def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, folder: Path, **changes: Any) -> TrainLoop:
+    """As the pipeline makes it, for batches of three."""
+    planner = Planner(
+        store.lessons,
+        PlanSettings(batch_size=3, max_steps=None, max_staleness=4, replay_max_age=2, num_anchors=1, seed=5),
+        choose=lambda samples: samples,
+    )
+    settings = LoopSettings(
+        batch_size=3, max_wait_s=0.0, folder=folder, training=training(**changes), anchors=ANCHORS, stop_token_ids=(2,)
+    )
+    return TrainLoop(store.lessons, trainer, planner, settings, release=releaser.release)
+
+
+def make_releaser(store: SqliteStore) -> Releaser:
+    engine = CheckingEngine()
+    gate = Gate(engine, [(1, 2)], (2,), GateLimits(max_kl=1.0, min_distinct=0.0))
+    return Releaser(store.lessons, engine, gate, LiveVersions(), save_every=1)
+
+
+class Doomed:
+    """A trainer whose processes die, one after the other, each at its own place."""
+
+    def __init__(self, inner: TrainerProcess, places: list[str]) -> None:
+        self._inner = inner
+        self._places = places
+        self._doom()
+
+    async def step(self, order: StepOrder) -> StepReport:
+        try:
+            return await self._inner.step(order)
+        except TrainerLost:
+            print("lost", flush=True)
+            self._doom()
+            raise
+
+    def _doom(self) -> None:
+        os.environ[CRASH_AT] = self._places.pop(0) if self._places else ""  # this process has read its own long ago
+
+
+async def main(directory: Path, model: Path, places: list[str]) -> None:
+    async with await SqliteStore.open(directory) as store:
+        releaser = make_releaser(store)
+        await releaser.restore()
+        trainer = TrainerProcess(model, {"device": "cpu", "threads": 1})
+        loop = make_loop(store, Doomed(trainer, places), releaser, directory / "versions")
+        print("ready", flush=True)
+        try:
+            is_done = False
+            while not is_done:
+                with suppress(TrainerLost):
+                    await loop.work(at_once=True)
+                    is_done = True
+        finally:
+            await trainer.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.WARNING)
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))
