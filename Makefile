@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check bench bench-engine lock
+.PHONY: help setup run test check bench bench-engine bench-trainer lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,7 +49,10 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 	$(BIN)/python benchmarks/turns.py $(ARGS)
 	$(BIN)/python benchmarks/swap.py $(ARGS)
 
+bench-trainer: setup  ## measure training steps, and chat beside them
+	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
 lock:  ## resolve requirements.lock anew, with the newest versions that fit
-	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --generate-hashes --strip-extras \
+	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --extra tracking --extra evaluation --generate-hashes --strip-extras \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --unsafe-package torch --unsafe-package pip \
 		--output-file requirements.lock pyproject.toml requirements.in

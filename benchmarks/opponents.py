@@ -235,6 +235,16 @@ class Running:
             raise OutOfTheRace(f"gave {[len(arrivals) for arrivals in found]} tokens, not {num_tokens} each")
         return found
 
+    async def ask(self, body: dict[str, Any]) -> dict[str, Any]:
+        """One question that is answered in one piece."""
+        try:
+            async with self._session.post(self._url + self.opponent.route, json=body) as response:
+                response.raise_for_status()
+                answer: dict[str, Any] = orjson.loads(await response.read())
+                return answer
+        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+            raise OutOfTheRace(f"failed while it was asked: {type(error).__name__} {error}") from error
+
     async def _answer(self, prompt: Sequence[int], num_tokens: int, began_at: float) -> list[float]:
         arrivals: list[float] = []
         body = self.opponent.question(prompt, num_tokens)
