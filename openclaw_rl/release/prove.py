@@ -1,0 +1,85 @@
+"""The change that a version makes, told twice: by the trainer that made it and by the engine that is to serve it.
+
+For tokens that the parent would say it is log p(candidate) − log p(parent), one number each. If both tell the same
+story, the engine serves what was trained. If there is no story at all, the version has no effect, and nobody should be
+told that something was learned. Pure; knows neither engine nor trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum, isfinite, sqrt
+
+from openclaw_rl.types import Json
+from openclaw_rl.types.checks import require
+
+MIN_CHANGE = 1e-6
+"""Nats, root mean square: below this float32 itself cannot tell two versions apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one of the two says about the same tokens."""
+
+    parent: tuple[float, ...]
+    candidate: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.parent) == len(self.candidate) > 0, "parent and candidate are told about the same tokens")
+
+    @property
+    def change(self) -> tuple[float, ...]:
+        return tuple(after - before for before, after in zip(self.parent, self.candidate, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """`correlation` of both changes. In nats: `change`, how large it is, and `noise`, how far both disagree about the
+    same weights, the parent's.
+
+    `reason` is empty where it is proved that the engine serves what was trained.
+    """
+
+    num_tokens: int
+    correlation: float
+    change: float
+    noise: float
+    reason: str = ""
+
+    def to_json(self) -> Json:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: int) -> Proof:
+    """Compares what both say."""
+    expected, served = trainer.change, engine.change
+    require(len(expected) == len(served) >= min_tokens, f"{min_tokens} tokens are needed, got {len(served)}")
+    change = _rms(expected)
+    noise = _rms([a - b for a, b in zip(trainer.parent, engine.parent, strict=True)])
+    correlation = _correlation(expected, served)
+    if not all(map(isfinite, (change, noise, *served))):
+        reason = "its log-probs are not finite"
+    elif change < max(MIN_CHANGE, noise):
+        reason = f"no effect: it changes log-probs by {change:.1e} nats, and {noise:.1e} is noise"
+    elif correlation < min_correlation:
+        reason = (
+            f"the engine does not serve what was trained: their changes correlate by {correlation:.3f}, and "
+            f"{min_correlation:g} is needed"
+        )
+    else:
+        reason = ""
+    return Proof(num_tokens=len(served), correlation=correlation, change=change, noise=noise, reason=reason)
+
+
+def _rms(values: Sequence[float]) -> float:
+    return sqrt(fsum(value * value for value in values) / len(values))
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Pearson's; 0 where one of them is constant."""
+    mean_one, mean_other = fsum(one) / len(one), fsum(other) / len(other)
+    a = [value - mean_one for value in one]
+    b = [value - mean_other for value in other]
+    scale = sqrt(fsum(x * x for x in a) * fsum(x * x for x in b))
+    return fsum(x * y for x, y in zip(a, b, strict=True)) / scale if scale else 0.0
