@@ -50,8 +50,11 @@ def test_every_command_takes_a_directory_files_and_settings_and_explains_itself(
     assert all(parameter.help for parameter in command.params if parameter.name != "help")  # type: ignore[attr-defined]
 
 
-def test_up_has_every_documented_shorthand() -> None:
-    assert flags(leaf_commands()["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"}
+def test_up_and_train_have_every_documented_shorthand() -> None:
+    commands = leaf_commands()
+    of_training = {"--checkpoint-dir", "--gpus", "--num-epochs"}
+    assert flags(commands["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"} - of_training
+    assert flags(commands["train"]) >= {*of_training, "--method", "--rollout-dir", "--once", "--dry-run", "--json"}
 
 
 def test_every_list_has_json() -> None:

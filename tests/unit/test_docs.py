@@ -21,7 +21,13 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-PROSE = [README, ARCHITECTURE, ROOT / "docs" / "judging.md", ROOT / "docs" / "privacy.md"]
+PROSE = [
+    README,
+    ARCHITECTURE,
+    ROOT / "docs" / "judging.md",
+    ROOT / "docs" / "privacy.md",
+    ROOT / "docs" / "tracking.md",
+]
 """Pages that speak of what is there now; docs/from-the-seeds.md also names what is to come and has its own test."""
 
 COMMANDS = {

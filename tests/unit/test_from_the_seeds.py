@@ -73,7 +73,7 @@ DOCUMENTED = {
         loss/total loss/binary loss/opd reward/mean reward/std gradient/norm learning_rate""",
 }
 
-LATER_COMMANDS = {"train", "connect", "env"}
+LATER_COMMANDS = {"connect", "env"}
 FLAGS = {*SHORTHANDS, "--config"}
 COMMANDS = dict(leaf_commands())
 
@@ -137,10 +137,13 @@ def is_there(ours: str) -> bool:
             load_config(env={}, overrides=[ours])
         return not is_later(key)
     if ours.startswith("openclaw-rl "):
-        words, _, flag = ours.removeprefix("openclaw-rl ").partition(" --")
+        words, _, rest = ours.removeprefix("openclaw-rl ").partition(" --")
+        flag, _, value = rest.partition(" ")
         found = COMMANDS.get(words) or next((c for name, c in COMMANDS.items() if name.split()[0] == words), None)
         assert found or words.split()[0] in LATER_COMMANDS, f"there is no command {words}"
         assert not flag or (found and f"--{flag}" in [o for p in found.params for o in p.opts]), f"no flag {ours}"
+        if flag == "config":
+            load_config([ROOT / value], env={})
         return found is not None
     if ours.startswith("--"):
         assert ours in FLAGS, f"there is no flag {ours}"

@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"config"}),
     frozenset({"render", "model"}),
     # the stages: they meet as protocols, in pipeline.py
-    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release"}),
+    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "tracking", "evaluation"}),
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),
@@ -35,11 +35,25 @@ _EMBEDDED = (
     "adapter_layout cache courier decode_step engine fallback graph_runner graphs loading quantised runner sampling "
     "scheduler tile_kernel"
 )
-_OBJECTIVE = "aggregate custom distillation hints hybrid penalties policy rows sample subset"
+_OBJECTIVE = "aggregate custom distillation hints hybrid penalties policy rows sample subset values"
 TORCH_MODULES = (
     *(f"openclaw_rl.engine.embedded.{name}" for name in _EMBEDDED.split()),
-    *(f"openclaw_rl.model.{name}" for name in ("adapter", "network", "product", "saving", "weights")),
-    *(f"openclaw_rl.train.{name}" for name in ("checkpoint", "sequences", "step", "student", "teacher", "trainer")),
+    *(f"openclaw_rl.model.{name}" for name in ("adapter", "foreign", "network", "product", "saving", "weights")),
+    *(
+        f"openclaw_rl.train.{name}"
+        for name in (
+            "anchors",
+            "checkpoint",
+            "critic",
+            "fallback",
+            "reader",
+            "sequences",
+            "step",
+            "student",
+            "teacher",
+            "trainer",
+        )
+    ),
     *(f"openclaw_rl.train.objective.{name}" for name in _OBJECTIVE.split()),
 )
 """The only modules that may import torch; they run in a worker process."""
