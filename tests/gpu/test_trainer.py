@@ -1,0 +1,77 @@
+"""The trainer on a GPU: the same step as on a CPU, and in bfloat16 one that learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks.trainer import SETTINGS, make_order, random_folder
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.train.checkpoint import WEIGHTS
+from openclaw_rl.train.trainer import Trainer
+from openclaw_rl.train.wire import StepOrder
+from tests.gpu.shapes import architecture
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+ARCH = architecture("qwen3")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_folder(tmp_path_factory.mktemp("model"), ARCH, CPU)
+
+
+def order(folder: Path, number: int = 1, **changes: Any) -> StepOrder:
+    return replace(make_order(folder, ARCH, number, "combine"), settings={**SETTINGS, **changes})
+
+
+def learned(target: str, device: torch.device) -> torch.Tensor:
+    return AdapterWeights.load(Path(target) / WEIGHTS, ARCH, device=device, dtype=torch.float32).flat.cpu()
+
+
+def test_a_step_in_float32_is_that_of_a_cpu(folder: Path, tmp_path: Path) -> None:
+    reports = {}
+    for device in (CPU, CUDA):
+        trainer = Trainer(folder, device=device, dtype=torch.float32)
+        ordered = order(tmp_path / device.type)
+        Path(ordered.target).parent.mkdir()
+        reports[device.type] = trainer.step(ordered)
+    assert reports["cuda"].state == "done"
+    for name in ("loss/total", "loss/binary", "loss/opd"):
+        assert reports["cuda"].metrics[name] == pytest.approx(reports["cpu"].metrics[name], abs=1e-4)
+    assert reports["cuda"].metrics["gradient/norm"] == pytest.approx(reports["cpu"].metrics["gradient/norm"], rel=1e-3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"teacher": "ema"}, {"use_gradient_checkpointing": True}, {"critic": True}])
+def test_steps_in_bfloat16_learn_and_go_on_from_their_checkpoint(
+    folder: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    first = order(tmp_path, **changes)
+    trainer = Trainer(folder, device=CUDA, dtype=torch.bfloat16)
+    assert trainer.step(first).state == "done"
+    second = order(tmp_path, 2, **changes)
+    report = trainer.step(second)
+    assert report.state == "done", report.reason
+    in_memory = learned(second.target, CUDA)
+    assert not torch.equal(in_memory, learned(first.target, CUDA))
+    resumed = Trainer(folder, device=CUDA, dtype=torch.bfloat16)
+    again = replace(second, target=str(tmp_path / "again"))
+    resumed.step(again)
+    assert torch.allclose(learned(again.target, CUDA), in_memory, atol=1e-4)
+
+
+def test_missing_memory_makes_parts_smaller(folder: Path, tmp_path: Path) -> None:
+    held = torch.cuda.mem_get_info()[0] - (600 << 20)
+    ballast = torch.empty(held, dtype=torch.uint8, device=CUDA)
+    try:
+        report = Trainer(folder, device=CUDA, dtype=torch.bfloat16).step(order(tmp_path))
+        assert report.state == "done", report.reason
+    finally:
+        del ballast
+        torch.cuda.empty_cache()

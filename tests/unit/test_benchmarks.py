@@ -1,0 +1,11 @@
+"""What benchmarks write out by hand stays what the product does."""
+
+from __future__ import annotations
+
+from benchmarks.trainer import SETTINGS
+from openclaw_rl.config import TrainingConfig
+
+
+def test_the_trainers_benchmark_has_the_defaults() -> None:
+    defaults = TrainingConfig().model_dump(mode="json") | {"teacher": "base"}  # null: base where no path is given
+    assert {name: defaults[name] for name in SETTINGS} == SETTINGS
