@@ -7,6 +7,7 @@ batch     many writes -> few statements           database  the writing connecti
 writer    SqliteStore: queue, group commit        reader    StoreReader: looks, never changes
 queries   the questions that both are asked       views     answers that are no noun of `types`
 tasks     leases on work that is open             lessons   judgements, credits, samples
+steps     steps and versions                      undoing   lessons that are taken back
 rollouts  turns that are settled, in order        learning_log  LearningLog: tasks and lessons, for the loops
 """
 

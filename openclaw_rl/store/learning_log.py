@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from openclaw_rl.faults import crash_point
-from openclaw_rl.store import lessons, queries, steps, tasks
+from openclaw_rl.store import lessons, queries, served, steps, tasks, undoing
 from openclaw_rl.store.steps import Waiting
 from openclaw_rl.types import (
     Baseline,
@@ -24,8 +24,11 @@ from openclaw_rl.types import (
     JudgedTurn,
     Judgement,
     Lease,
+    Lesson,
     NextState,
+    ReplayedTurn,
     Sample,
+    ServedTurn,
     Session,
     SessionOutline,
     Skip,
@@ -33,6 +36,8 @@ from openclaw_rl.types import (
     Step,
     Turn,
     TurnRecord,
+    Undoing,
+    Undone,
     Version,
     VersionState,
 )
@@ -61,12 +66,18 @@ class LearningLog:
         self._at_once = at_once or transact
         self._on_delete = on_delete
         self._sampled = asyncio.Event()
+        self._served = asyncio.Event()
         self._woken: dict[Stage, asyncio.Event] = {"judge": asyncio.Event(), "credit": asyncio.Event()}
 
     @property
     def sampled(self) -> asyncio.Event:
         """Set when there may be a new sample to learn from."""
         return self._sampled
+
+    @property
+    def served(self) -> asyncio.Event:
+        """Set when there may be a new turn, or a new verdict on one."""
+        return self._served
 
     def woken(self, stage: Stage) -> asyncio.Event:
         """Set when a task of this stage may have come up."""
@@ -139,6 +150,7 @@ class LearningLog:
 
         stored = await self._transact(lambda connection: [put(connection, *one) for one in judged])
         self._woken["credit"].set()
+        self._served.set()
         return stored
 
     async def put_credit(self, held: Lease, credit: Credit) -> bool:
@@ -227,6 +239,10 @@ class LearningLog:
         """
         return await self._transact(lambda connection: steps.finish(connection, step, version, blameless=blameless))
 
+    async def add_metrics(self, line: str, number: int, metrics: Mapping[str, float]) -> Step | None:
+        """Add what was measured of a version later to the step that made it; the step, None if there is none."""
+        return await self._transact(lambda connection: steps.add_metrics(connection, line, number, metrics))
+
     async def planned_steps(self) -> list[Step]:
         """Steps that nobody finished; they come before any other."""
         return await self._transact(steps.planned)
@@ -266,6 +282,50 @@ class LearningLog:
         await self._transact(
             lambda connection: steps.set_state(connection, line, number, state, reason=reason, gate=gate)
         )
+
+    async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
+        """The last turns of a line, on which a candidate is tried; the newest first."""
+        return await self._transact(
+            lambda connection: served.replayed(connection, line, model=model, limit=limit, max_tokens=max_tokens)
+        )
+
+    async def served_turns(self, line: str, label: str, *, since: float, limit: int) -> list[ServedTurn]:
+        """What became of the last turns of a line that a version answered; the oldest first."""
+        return await self._transact(lambda connection: served.served(connection, line, label, since=since, limit=limit))
+
+    async def undo(
+        self, lesson: Lesson, *, reason: str, loaded: Collection[int] | None = None, unusable: Collection[int] = ()
+    ) -> Undone:
+        """Takes a lesson back: its samples for good, and the versions that learned from them.
+
+        Not done if the version that would answer then is not among those `loaded`; None: no engine runs.
+        """
+        now = time.time()
+        undone = await self._transact(
+            lambda connection: undoing.undo(
+                connection, lesson, reason=reason, now=now, loaded=loaded, unusable=unusable
+            )
+        )
+        self._sampled.set()  # what else the undone steps had waits
+        return undone
+
+    async def forget(self, lesson: Lesson, plan: Undoing) -> bool:
+        """Deletes every row of the lesson's sessions; False if a step learned from them since `plan`.
+
+        Everything that is put after this call comes after the deletion.
+        """
+        for session in lesson.sessions:
+            self._on_delete(session)
+        return await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
+
+    async def put_imported(self, line: str, place: Callable[[int], tuple[str, str]]) -> Version:
+        """A candidate that was made elsewhere; `place` puts its files where its number says."""
+        now = time.time()
+        return await self._transact(lambda connection: steps.put_imported(connection, line, place, now=now))
+
+    async def sessions_of(self, user: str) -> list[str]:
+        """The names of all sessions of a user."""
+        return await self._transact(lambda connection: [one.session.id for one in queries.sessions(connection, user)])
 
     async def delete_session(self, session: str) -> None:
         """Every row of it, overwritten; the log holds them until it is emptied.

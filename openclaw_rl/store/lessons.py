@@ -97,6 +97,10 @@ def put_credit(connection: Connection, credit: Credit) -> None:
         "reward": credit.reward,
         "skip": credit.skip if new or not credit.samples else Skip.ALREADY_TRAINED if allowed else Skip.OPTED_OUT,
     }
+    turn = schema.turn.c
+    is_undone = (turn.session == credit.session, turn.index == credit.index, turn.skip == Skip.UNDONE)
+    if connection.scalar(select(turn.index).where(*is_undone)) is not None:
+        row["skip"] = Skip.UNDONE
     _replace(connection, schema.credit, row, keys=("session", "index"))
     if credit.baseline is not None:
         _replace(connection, schema.baseline, asdict(credit.baseline), keys=("line", "turn_kind"))
@@ -213,7 +217,7 @@ def _allowed(connection: Connection, credit: Credit) -> list[Sample]:
     turn, session = schema.turn.c, schema.session.c
     names = {index for sample in credit.samples for index in (sample.index, sample.prompt_index)}
     query = select(turn.index).join(schema.session, session.id == turn.session).where(turn.session == credit.session)
-    private = or_(session.opted_out, turn.skip.in_((Skip.OPTED_OUT, Skip.REDACTED)))
+    private = or_(session.opted_out, turn.skip.in_((Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE)))
     left_out = set(connection.scalars(query.where(turn.index.in_(names), private))) if names else set()
     return [sample for sample in credit.samples if not left_out & {sample.index, sample.prompt_index}]
 
@@ -274,6 +278,7 @@ def _samples(connection: Connection, rows: Sequence[RowMapping]) -> list[Sample]
 
 def _sample(row: RowMapping, answered: Turn, asked: Turn) -> Sample:
     own = {name: row[name] for name in ("id", "line", "kind", "session", "index", "prompt_index", "created_at")}
+    own["is_returned"] = row["is_returned"]
     return Sample(
         **own,
         **{name: row[name] for name in ("reward", "w_rl", "w_opd", "on_policy")},

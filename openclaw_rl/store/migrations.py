@@ -130,6 +130,7 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
         "ALTER TABLE step ADD COLUMN replayed_ids TEXT NOT NULL DEFAULT '[]'",
         "ALTER TABLE step ADD COLUMN num_anchors INTEGER NOT NULL DEFAULT 0",
     ),
+    6: ("ALTER TABLE sample ADD COLUMN is_returned BOOLEAN NOT NULL DEFAULT 0",),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

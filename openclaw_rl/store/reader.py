@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import lessons, queries, steps, tasks
+from openclaw_rl.store import lessons, queries, steps, tasks, undoing
 from openclaw_rl.store.directory import database_path, wal_path
 from openclaw_rl.store.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 from openclaw_rl.store.sqlite import connect_reader
@@ -127,6 +127,10 @@ class StoreReader:
     def waiting(self) -> list[Waiting]:
         """The lines that have something to learn from."""
         return self._ask(steps.waiting)
+
+    def num_returned(self) -> dict[str, int]:
+        """How many samples of undone steps wait to be learned from again, by line."""
+        return self._ask(undoing.num_returned)
 
     def samples_named(self, ids: Sequence[str]) -> list[Sample]:
         """These samples, in this order, without those that were deleted since."""

@@ -204,12 +204,13 @@ sample = Table(
     Column("advantages", LargeBinary, nullable=False),
     Column("candidates", LargeBinary, nullable=False),
     Column("num_discarded", Integer, nullable=False, server_default="0"),
+    Column("is_returned", Boolean, nullable=False, server_default="0"),
     ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
     Index("sample_turn", "session", "index"),
     Index("sample_waiting", "line", "created_at", sqlite_where=text("step IS NULL")),
 )
 """`step` is the step that learned from it; none did as long as it is NULL. A step that is discarded gives its samples
-back, to be tried one by one: `num_discarded` counts."""
+back, to be tried one by one: `num_discarded` counts. One that is undone gives them back too: `is_returned`."""
 
 baseline = Table(
     "baseline",

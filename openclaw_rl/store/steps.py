@@ -6,8 +6,8 @@ nothing, is written in one transaction with its end; until then it is planned, a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import orjson
 from sqlalchemy import Connection, RowMapping, func, select, update
@@ -16,7 +16,7 @@ from sqlalchemy.dialects.sqlite import insert
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store import lessons, schema
-from openclaw_rl.types import Json, Skip, Step, Version, VersionState
+from openclaw_rl.types import IMPORTED, Json, Skip, Step, Version, VersionState
 
 _step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
 
@@ -99,6 +99,25 @@ def _give_back(connection: Connection, step: Step, *, doubt: int) -> None:
     lessons.skip_samples(connection, connection.scalars(withdrawn).all(), Skip.OPTED_OUT)
 
 
+def add_metrics(connection: Connection, line: str, number: int, metrics: Mapping[str, float]) -> Step | None:
+    """Adds what was measured of a version later to the step that made it; the step, None if there is none."""
+    which = (_step.line == line, _step.number == number)
+    row = connection.execute(select(schema.step).where(*which)).mappings().one_or_none()
+    if row is None:
+        return None
+    step = _to_step(row)
+    step = replace(step, metrics={**step.metrics, **metrics})
+    connection.execute(update(schema.step).where(*which).values(metrics=orjson.dumps(dict(step.metrics)).decode()))
+    return step
+
+
+def _give_back_of(connection: Connection, line: str, number: int) -> None:
+    query = select(schema.step).where(_step.line == line, _step.number == number)
+    for step in map(_to_step, connection.execute(query).mappings()):
+        if len(step.sample_ids) + len(step.replayed_ids) > 1:
+            _give_back(connection, step, doubt=1)
+
+
 def planned(connection: Connection) -> list[Step]:
     """Steps that somebody planned and nobody finished, the oldest first."""
     query = select(schema.step).where(_step.state == "planned").order_by(_step.planned_at)
@@ -121,7 +140,11 @@ def versions(connection: Connection, line: str | None = None) -> list[Version]:
 def set_state(
     connection: Connection, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
 ) -> None:
-    """A version becomes what its gate or a person says. Making one live retires the one that was."""
+    """A version becomes what its gate or a person says. Making one live retires the one that was.
+
+    What is rejected gives back the samples that it had in company, as a discarded step does: alone, each shows whether
+    it is the reason. One that was alone stays with the version, whose row has the reason.
+    """
     if state == "live":
         others = (_version.line == line, _version.state == "live", _version.number != number)
         connection.execute(update(schema.version).where(*others).values(state="retired"))
@@ -131,6 +154,8 @@ def set_state(
     which = (_version.line == line, _version.number == number)
     if not connection.execute(update(schema.version).where(*which).values(changes)).rowcount:
         raise StoreError(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
+    if state == "rejected":
+        _give_back_of(connection, line, number)
 
 
 def forget_files(connection: Connection, line: str, numbers: Sequence[int]) -> None:
@@ -142,6 +167,33 @@ def forget_files(connection: Connection, line: str, numbers: Sequence[int]) -> N
 def next_number(connection: Connection, line: str) -> int:
     """The number of the next step of a line."""
     return 1 + (connection.scalar(select(func.max(_step.number)).where(_step.line == line)) or 0)
+
+
+def put_imported(connection: Connection, line: str, place: Callable[[int], tuple[str, str]], *, now: float) -> Version:
+    """A candidate that no step of ours made. `place` is given its number, and returns where its files are and their
+    sha256.
+
+    A step without samples holds its number, and it stands on the version that answers: nobody knows what else it
+    learned from, and that is what the gate compares it with.
+    """
+    number = next_number(connection, line)
+    parent = next((one.number for one in versions(connection, line) if one.state == "live"), 0)
+    path, sha256 = place(number)
+    step = Step(
+        line=line,
+        number=number,
+        state="done",
+        planned_at=now,
+        finished_at=now,
+        seed=0,
+        parent=parent,
+        sample_ids=(),
+        reason=IMPORTED,
+    )
+    made = Version(line=line, number=number, parent=parent, state="candidate", created_at=now, path=path, sha256=sha256)
+    connection.execute(insert(schema.step).values(_step_row(step)))
+    connection.execute(insert(schema.version).values(_version_row(made)))
+    return made
 
 
 def _step_row(step: Step) -> dict[str, object]:

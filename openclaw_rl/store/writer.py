@@ -300,6 +300,8 @@ class SqliteStore:
                 continue
             if write.trunk is not None:
                 self._remember(write.key, write.trunk)
+            if write.op is Op.TURN:
+                self.lessons.served.set()
             if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
                 self.lessons.woken("judge").set()
             if write.op is Op.CLOSE:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from openclaw_rl.types.checks import require
@@ -129,3 +129,5 @@ class EngineState:
     vocab_size: int
     device: str
     dtype: str
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    """What the bytes of each version hash to that were published and loaded; the base has none."""

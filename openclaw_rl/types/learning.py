@@ -168,6 +168,8 @@ class Sample:
     w_opd: float
     candidates: tuple[Candidate, ...]
     version_spans: tuple[VersionSpan, ...]
+    is_returned: bool = False
+    """A step learned from it and was undone, for no fault of its own: it is never too old to be learned again."""
 
     def __post_init__(self) -> None:
         size = len(self.response_ids)

@@ -35,6 +35,12 @@ def version_number(label: str) -> int:
     return int(label.removeprefix("v").partition(".")[0])
 
 
+IMPORTED = "imported"
+"""The reason of a step that nobody took: its version came from elsewhere (`openclaw-rl import`)."""
+
+TRACES_LEFT = "forget.traces_left"
+"""The store's flag that says that something was deleted, and is not yet erased from its free pages and its log."""
+
 TRAINING_PAUSED = "train.paused"
 """The store's flag that says why nothing is trained at present."""
 

@@ -52,6 +52,8 @@ class Skip(enum.StrEnum):
     """Training came too late: the version that answered is older than `training.max_staleness` allows."""
     ALREADY_TRAINED = "already_trained"
     """A step learned from this turn before the new evidence came; no turn is learned from twice."""
+    UNDONE = "undone"
+    """A person took back what it taught (`openclaw-rl undo`); nobody learns from it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,7 +130,8 @@ async def test_samples_of_an_older_store_are_in_no_doubt(tmp_path: Path) -> None
         await store.lessons.mark_trained([sample(1).id], step=1)
     older = connect_writer(tmp_path / "store.sqlite3")
     with older.begin():
-        older.exec_driver_sql("ALTER TABLE sample DROP COLUMN num_discarded")
+        for column in ("num_discarded", "is_returned"):
+            older.exec_driver_sql(f"ALTER TABLE sample DROP COLUMN {column}")
         for column in ("replayed_ids", "num_anchors"):
             older.exec_driver_sql(f"ALTER TABLE step DROP COLUMN {column}")
         older.exec_driver_sql("UPDATE meta SET value = '4' WHERE name = 'schema_version'")

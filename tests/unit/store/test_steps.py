@@ -82,3 +82,12 @@ async def test_one_version_of_a_line_is_live_and_files_that_go_leave_their_row(s
     assert (first.path, first.sha256, first.gate, second.path) == ("", "ab", {"kl": 1}, "/v1/weights")
     with pytest.raises(StoreError, match="no version 9"):
         await lessons.set_version_state("local", 9, "live")
+
+
+async def test_what_is_measured_later_joins_the_metrics_of_its_step(store: SqliteStore, tmp_path: Path) -> None:
+    await store.lessons.plan_step(STEP)
+    await store.lessons.finish_step(DONE, VERSION)
+    step = await store.lessons.add_metrics("local", 1, {"eval/capability": 0.5, "loss/total": 0.3})
+    expected = replace(DONE, metrics={"loss/total": 0.3, "policy/age": 1.0, "eval/capability": 0.5})
+    assert (step, StoreReader.open(tmp_path).steps("local")) == (expected, [expected])
+    assert await store.lessons.add_metrics("local", 2, {"eval/capability": 0.5}) is None
