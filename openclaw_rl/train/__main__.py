@@ -1,5 +1,7 @@
 """The trainer's worker process: one order per line on standard input, one report per line on standard output.
 
+    {"step": …} is a step to take, {"score": …} tokens to read under two versions; wire.py has the shapes
+
 python -m openclaw_rl.train --model FOLDER --options '{"device": "auto", "threads": 2}'
 
 Its first line says that it is ready. It ends at once when standard input does, in the middle of a step too: a parent
@@ -22,7 +24,7 @@ from typing import NoReturn
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.logs import JsonLines
-from openclaw_rl.train.wire import StepOrder
+from openclaw_rl.train.wire import ScoreOrder, StepOrder
 
 _NICENESS = 10
 """Whoever chats comes first: beside an engine that is busy the trainer gets about a tenth of a core."""
@@ -62,9 +64,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     answer: dict[str, object] = {"ready": True}
     while True:
         print(json.dumps(answer), file=answers, flush=True)
-        order = StepOrder.from_json(json.loads(orders.get()))
+        order = json.loads(orders.get())
         try:
-            answer = {"report": trainer.step(order).to_json()}
+            if "score" in order:
+                answer = {"report": trainer.score(ScoreOrder.from_json(order["score"])).to_json()}
+            else:
+                answer = {"report": trainer.step(StepOrder.from_json(order["step"])).to_json()}
         except (OpenClawError, OSError) as error:
             answer = {"error": str(error)}
 

@@ -7,7 +7,8 @@
       trainer/critic.safetensors    the critic, where there is one
       trainer/state.json       format, step
 
-It is written beside its place, forced to the disk and renamed. No pickle.
+It is written beside its place, forced to the disk and renamed. No pickle. Weights that came from elsewhere have no
+folder `trainer`.
 """
 
 from __future__ import annotations
@@ -82,8 +83,10 @@ def load_optimiser(checkpoint: Path, optimiser: torch.optim.Optimizer, *, step: 
     """Gives a fresh optimiser the state it had when the checkpoint, which must be that of `step`, was saved.
 
     A critic's parameters stand behind all others: without one now, its state of then is left behind; without one then,
-    its state is fresh.
+    its state is fresh. A version that came from elsewhere has no folder of a trainer at all: then all of it is fresh.
     """
+    if (checkpoint / WEIGHTS).is_dir() and not (checkpoint / _TRAINER).exists():
+        return
     try:
         state = json.loads((checkpoint / _TRAINER / _STATE).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -214,6 +214,8 @@ class TrainLoop:
         if version is None:
             await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))
         if not await self._log.finish_step(ended, version, blameless=overtaken):
+            if step.number not in {one.number for one in await self._log.versions(step.line)}:
+                await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))  # undone while it was taken
             return
         crash_point("train.finished")
         self._on_step(ended)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from openclaw_rl.types import Sample, Skip, Step, Version, head_number, version_number
+from openclaw_rl.types import Sample, Skip, Step, Version, head_number, num_steps_since, version_number
 
 _LOOK_AHEAD = 4
 """Batches of waiting samples that are looked at, so that caps can choose."""
@@ -90,9 +90,10 @@ class Planner:
 
     async def _new(self, line: str, at: int) -> list[str]:
         settings = self._settings
+        versions = await self._log.versions(line)
         while True:
             waiting = await self._log.waiting_samples(line, _LOOK_AHEAD * settings.batch_size)
-            stale = [sample.id for sample in waiting if is_stale(sample, at, settings.max_staleness)]
+            stale = [sample.id for sample in waiting if is_stale(sample, at, settings.max_staleness, versions)]
             if not stale:
                 return [sample.id for sample in self._choose(waiting)][: settings.batch_size]
             await self._log.skip_samples(stale, Skip.STALE)
@@ -106,8 +107,12 @@ class Planner:
         return drawn.sample(known, min(room, len(known)))
 
 
-def is_stale(sample: Sample, at: int, max_staleness: int | None) -> bool:
-    """Whether an answer was sampled too many versions before `at`. An accepted rewrite is an example at any age."""
-    if max_staleness is None or sample.kind != "turn":
+def is_stale(sample: Sample, at: int, max_staleness: int | None, versions: Sequence[Version] = ()) -> bool:
+    """Whether an answer was sampled too many of the line's `versions` before `at`.
+
+    An accepted rewrite is an example at any age; and what a step had in time is not late because the step was undone.
+    """
+    if max_staleness is None or sample.kind != "turn" or sample.is_returned:
         return False
-    return at - min(version_number(span.version) for span in sample.version_spans) > max_staleness
+    sampled_by = {version_number(span.version) for span in sample.version_spans}
+    return max(num_steps_since(versions, at, one) for one in sampled_by) > max_staleness

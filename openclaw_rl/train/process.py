@@ -10,13 +10,13 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from openclaw_rl.config import Config
 from openclaw_rl.errors import TrainerLost, TrainError
-from openclaw_rl.train.wire import StepOrder, StepReport
+from openclaw_rl.train.wire import ScoreOrder, ScoreReport, StepOrder, StepReport
 from openclaw_rl.types import Json
 
 _log = logging.getLogger(__name__)
@@ -54,9 +54,27 @@ class TrainerProcess:
 
     async def step(self, order: StepOrder) -> StepReport:
         """Carries out one order. `TrainError`: it cannot be done so; `TrainerLost`: the process died."""
+        return StepReport.from_json(await self._order({"step": order.to_json()}))
+
+    async def read(
+        self,
+        sequences: Sequence[tuple[int, ...]],
+        starts: Sequence[int],
+        *,
+        parent: str | None,
+        candidate: str,
+        settings: Mapping[str, Json],
+    ) -> ScoreReport:
+        """What two versions' files make of these tokens; errors as of `step`."""
+        order = ScoreOrder(
+            sequences=tuple(sequences), starts=tuple(starts), parent=parent, candidate=candidate, settings=settings
+        )
+        return ScoreReport.from_json(await self._order({"score": order.to_json()}))
+
+    async def _order(self, order: Mapping[str, Json]) -> Mapping[str, Json]:
         async with self._one_at_a_time:
             process = await self._ready()
-            line = await self._ask(process, json.dumps(order.to_json()).encode() + b"\n")
+            line = await self._ask(process, json.dumps(order).encode() + b"\n")
             if line is None:
                 self._num_lost += 1
                 raise TrainerLost(f"the trainer's process {await self._epitaph(process)}")
@@ -64,7 +82,8 @@ class TrainerProcess:
             answer = json.loads(line)
             if "error" in answer:
                 raise TrainError(answer["error"])
-            return StepReport.from_json(answer["report"])
+            report: Mapping[str, Json] = answer["report"]
+            return report
 
     async def close(self) -> None:
         """Ends the process, also in the middle of an order: whatever it was at can be ordered again."""

@@ -8,7 +8,7 @@ Axes: R rows of one response, H hidden, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -75,3 +75,19 @@ class NetworkReader:
         lora = self._lora(sum(map(len, sequences)), dropout_seed=dropout_seed)
         rows = response_rows(self._network, sequences, lora, recompute=recompute)
         return [Reading(rows_RH, partial(self._network.logits, rows_RH)) for rows_RH in rows]
+
+
+@torch.no_grad()
+def token_logprobs(reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int) -> Iterator[tuple[float, ...]]:
+    """The log-prob of each response token of each sequence at T = 1, in passes of at most so many tokens."""
+    waiting = list(sequences)
+    while waiting:
+        num, total = 1, len(waiting[0])
+        while num < len(waiting) and total + len(waiting[num]) <= max_tokens:
+            total += len(waiting[num])
+            num += 1
+        part, waiting = waiting[:num], waiting[num:]
+        for one, reading in zip(part, reader.read(part), strict=True):
+            logprobs_RV = reading.logits().float().log_softmax(-1)
+            ids_R = torch.tensor(one.response_ids, device=logprobs_RV.device)
+            yield tuple(logprobs_RV.gather(1, ids_R[:, None])[:, 0].tolist())

@@ -1,4 +1,4 @@
-"""Orders -> steps -> checkpoints: everything a trainer does with tensors, behind one method. Blocking.
+"""Orders -> steps -> checkpoints: everything a trainer does with tensors, behind two methods. Blocking.
 
 The line that was trained last stays in memory, so that its next step starts at once; any other is loaded from its
 checkpoint. Knows no socket, no store, and no conversation: an order holds all it needs.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -27,12 +27,13 @@ from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss, hybrid_loss
 from openclaw_rl.train.objective.settings import LossSettings
-from openclaw_rl.train.reader import Reader
+from openclaw_rl.train.reader import Reader, token_logprobs
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import Outcome, OutOfMemory, StepTaker
 from openclaw_rl.train.student import Model, NetworkModel, Student
 from openclaw_rl.train.teacher import Teacher
-from openclaw_rl.train.wire import StepOrder, StepReport
+from openclaw_rl.train.wire import ScoreOrder, ScoreReport, StepOrder, StepReport
 from openclaw_rl.types import Sample
 
 _log = logging.getLogger(__name__)
@@ -88,6 +89,30 @@ class Trainer:
         line.at = order.target
         self._line = (order.line, line)
         return StepReport(state="done", metrics=outcome.metrics, sha256=folder_sha256(target / WEIGHTS))
+
+    def score(self, order: ScoreOrder) -> ScoreReport:
+        """Reads with two versions' files, as they are on the disk; the line in memory is left alone."""
+        most = int(order.settings["micro_batch_tokens"]) // self._shrink
+        sequences = [
+            Sequenced(ids[:start], ids[start:]) for ids, start in zip(order.sequences, order.starts, strict=True)
+        ]
+        parent, candidate = (
+            tuple(token_logprobs(self._reader(folder, order), sequences, max_tokens=most))
+            for folder in (order.parent, order.candidate)
+        )
+        return ScoreReport(
+            parent=parent,
+            candidate=candidate,
+            sha256=folder_sha256(Path(order.candidate)),
+            dtype=str(self._dtype).removeprefix("torch."),
+        )
+
+    def _reader(self, folder: str | None, order: ScoreOrder) -> Reader:
+        if folder is None:
+            return self._base.reader
+        is_adapter = (Path(folder) / "adapter_config.json").is_file()  # whatever the settings say by now
+        settings = replace(TrainSettings.from_training(order.settings), use_lora=is_adapter)
+        return self._base.student(Path(folder), settings, seed=0).reader
 
     def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, Outcome]:
         samples = (*order.samples, *self._anchors(order))

@@ -1,4 +1,6 @@
-"""What the control process orders from a trainer, and what it reports: one step, as JSON. Standard library only.
+"""What the control process orders from a trainer, and what it reports: a step, or a reading, as JSON.
+
+Standard library only.
 
 An order is complete: from the parent's checkpoint, the samples and the seed it names the same step comes out every
 time, so an order that was lost with its trainer is simply given again.
@@ -70,7 +72,48 @@ class StepReport:
         return cls(**raw)
 
 
-def _plain(record: StepOrder | StepReport) -> dict[str, Json]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreOrder:
+    """What two versions make of tokens: those of each sequence from its start on, each given all before it.
+
+    `parent` and `candidate` are folders with weights, as engines load them; None is the base model.
+    """
+
+    sequences: tuple[tuple[int, ...], ...]
+    starts: tuple[int, ...]
+    parent: str | None
+    candidate: str
+    settings: Mapping[str, Json]
+
+    def to_json(self) -> dict[str, Json]:
+        return _plain(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        return cls(**{**raw, "sequences": tuple(map(tuple, raw["sequences"])), "starts": tuple(raw["starts"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreReport:
+    """Log-probs under both; `sha256` is that of the candidate's folder, `dtype` what was computed in."""
+
+    parent: tuple[tuple[float, ...], ...]
+    candidate: tuple[tuple[float, ...], ...]
+    sha256: str
+    dtype: str
+
+    def to_json(self) -> dict[str, Json]:
+        return _plain(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`."""
+        both = {name: tuple(map(tuple, raw[name])) for name in ("parent", "candidate")}
+        return cls(**{**raw, **both})
+
+
+def _plain(record: StepOrder | StepReport | ScoreOrder | ScoreReport) -> dict[str, Json]:
     return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 

@@ -15,7 +15,7 @@ from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.train.loop import MAX_LOST, LoopSettings, TrainLoop, policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import TRAINING_PAUSED, Sample, Step, Version, VersionSpan
+from openclaw_rl.types import TRAINING_PAUSED, Lesson, Sample, Step, Version, VersionSpan
 from tests.unit.train.made import sample
 from tests.unit.train.stored import put_samples
 
@@ -281,6 +281,21 @@ async def test_who_opts_out_while_a_step_is_computed_is_not_learned_from(store: 
     assert await store.lessons.waiting_samples(None, 9) == []
     (credit,) = await store.lessons.credits("shy")
     assert credit.skip == "opted_out"
+
+
+async def test_a_step_that_is_undone_while_it_is_computed_leaves_nothing(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=2)
+    await learnable(store, 0, 1)
+
+    async def undo(order: StepOrder) -> None:
+        rig.trainer.before = None
+        await store.lessons.undo(Lesson(line="ann", turn=("of-ann", 1)), reason="it was wrong")
+
+    rig.trainer.before = undo
+    await rig.loop.work(at_once=True)
+    assert rig.trainer.learned == [[0, 1], [0]], "the other one is learned from again, without it"
+    assert [version.number for version in rig.released] == [2]
+    assert ((tmp_path / "v1.ann").exists(), (tmp_path / "v2.ann").exists()) == (False, True)
 
 
 async def test_going_back_while_a_step_is_computed_is_not_undone_by_it(store: SqliteStore, tmp_path: Path) -> None:

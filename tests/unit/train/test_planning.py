@@ -12,7 +12,7 @@ import pytest
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.planning import Planner, PlanSettings, is_stale
-from openclaw_rl.types import Sample, Skip, Step, Version, VersionSpan, VersionState
+from openclaw_rl.types import Lesson, Sample, Skip, Step, Version, VersionSpan, VersionState
 from tests.unit.train.made import sample
 from tests.unit.train.stored import put_samples
 
@@ -127,6 +127,23 @@ def test_the_oldest_token_counts(at: int, limit: int | None, stale: bool) -> Non
     spans = (VersionSpan("v1.ann", 0, 1), VersionSpan("v3.ann", 1, 5))
     assert is_stale(sample(0, version_spans=spans), at, limit) is stale
     assert not is_stale(sample(0, kind="rewrite", version_spans=spans), at, limit)
+
+
+async def test_going_back_makes_no_answer_old(store: SqliteStore) -> None:
+    for index in range(6):
+        await put_samples(store, made(index))
+        await take(store, await plan(store, batch_size=1))
+    undone = await store.lessons.undo(Lesson(line=LINE, turn=("s1", 1)), reason="it was wrong")
+    assert (undone.plan.back_to, undone.num_returned) == (1, 4)
+    fresh = made(7, version_spans=(VersionSpan("v1", 0, 8),))
+    await put_samples(store, fresh)
+    for number, name in ((7, "x2"), (8, "x3"), (9, "x4"), (10, "x5")):
+        step = await plan(store, batch_size=1, max_staleness=1)
+        assert (step.number, step.sample_ids) == (number, (name,)), "sampled by v0, and in time when it was learned"
+        await take(store, step)
+    versions = await store.lessons.versions(LINE)
+    assert not is_stale(fresh[0], 7, 1, versions), "v7 stands on v1"
+    assert is_stale(fresh[0], 8, 1, versions)
 
 
 async def history(store: SqliteStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,20 @@ def test_missing_memory_makes_parts_smaller_and_then_says_what_helps(
     report = trainer.step(order(tmp_path, 2, parent=str(tmp_path / "v1")))
     assert report.state == "discarded"
     assert "use_gradient_checkpointing" in report.reason
+
+
+def test_weights_that_came_from_elsewhere_are_built_upon_with_a_fresh_optimiser(
+    trainer: Trainer, tiny: Path, tmp_path: Path
+) -> None:
+    trainer.step(order(tmp_path, 1))
+    second = trainer.step(order(tmp_path, 2, parent=str(tmp_path / "v1")))
+    shutil.rmtree(tmp_path / "v1" / "trainer")
+    fresh = new_trainer(tiny).step(order(tmp_path, 3, parent=str(tmp_path / "v1")))
+    assert fresh.state == "done"
+    assert fresh.sha256 != second.sha256, "what the optimiser knew is not there"
+    shutil.rmtree(tmp_path / "v1" / "weights")
+    with pytest.raises(OpenClawError):
+        new_trainer(tiny).step(order(tmp_path, 4, parent=str(tmp_path / "v1")))
 
 
 def test_a_checkpoint_of_another_step_is_refused(trainer: Trainer, tiny: Path, tmp_path: Path) -> None:
