@@ -171,13 +171,13 @@ class ScriptedEngine:
                 await asyncio.to_thread(_verify_if_there, publication)
                 self._sha256s[publication.version] = publication.sha256
             live = publication.version if publication.live else self._state.live_version
-            self._state = replace(self._state, versions=tuple(self._sha256s), live_version=live)
+            self._state = replace(self._loaded(), live_version=live)
 
     async def retire(self, version: str) -> None:
         """The label is gone; answers that run keep it."""
         admit_retirement(version, self._state)
         del self._sha256s[version]
-        self._state = replace(self._state, versions=tuple(self._sha256s))
+        self._state = self._loaded()
 
     async def state(self) -> EngineState:
         """The script's window and the versions that are there."""
@@ -185,6 +185,10 @@ class ScriptedEngine:
 
     async def close(self) -> None:
         """Nothing to let go of."""
+
+    def _loaded(self) -> EngineState:
+        checksums = {label: sha256 for label, sha256 in self._sha256s.items() if sha256}
+        return replace(self._state, versions=tuple(self._sha256s), checksums=checksums)
 
     def _answer(self, prompt_ids: Sequence[int]) -> tuple[list[int], Reply | None]:
         """What is still to be said, up to the end of the message, and the rule that says it."""

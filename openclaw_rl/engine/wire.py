@@ -23,7 +23,8 @@ Answer:   {"request_id", "scores": [{"logprobs": [...], "top_logprobs": [[[token
 
 Publish:  {"version": "v3", "path": "/folder/with/weights", "sha256": "hex", "live": true}
 Retire:   {"version": "v3"}
-State:    {"model", "versions": ["v0", "v3"], "live_version": "v3", "context_window", "vocab_size", "device", "dtype"}
+State:    {"model", "versions": ["v0", "v3"], "live_version": "v3", "context_window", "vocab_size", "device", "dtype",
+           "checksums": {"v3": "hex"}}
 
 Error of all of them: {"error": {"message", "type", "code"}}
 

@@ -1,120 +1,373 @@
-"""A candidate beside its parent -> what a first look finds, and whether it may serve.
+"""A candidate beside its parent and the base model -> a report of what changed, and what stands against it.
 
-Fixed prompts are answered greedily by both. A candidate that lost its language says so at once: it repeats itself, says
-nothing, or would hardly ever have said what its parent says. Knows tokens; what a probe says is the renderer's.
+    drift        how far it is from its parent, on average and on any single prompt; the user's own turns are among them
+    behaviour    what kind of answers it gives to frozen prompts
+    replay       whether it moves to where the user pointed
+    capability   what it still knows, question by question
+
+The cheap ones come first, and the first that objects ends it. Nothing here looks at a reward: a policy that learned to
+please a judge is told by what it does. Rates are held against the base model, so that a slow decline over many versions
+is seen as well as a sudden one.
 """
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import math
-import secrets
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field, fields, replace
 from statistics import fmean
+from typing import Protocol, Self
 
-from openclaw_rl.protocols import Engine
-from openclaw_rl.types import BACKGROUND, GenerateRequest, Json, Sampling, ScoreRequest
+from openclaw_rl.config.learning import ReleaseConfig
+from openclaw_rl.evaluation import capability
+from openclaw_rl.evaluation.capability import CapabilityResult, Item
+from openclaw_rl.evaluation.measures import mean_interval
+from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.release.behaviour import Behaviour, behaviour, length_ratio
+from openclaw_rl.release.probes import Answer, Prober, replayed_probes
+from openclaw_rl.types import BASE_VERSION, Json, ReplayedTurn, Version
 
-PROBES = (
-    "What is the capital of France?",
-    "Explain in two sentences why the sky is blue.",
-    "Write a short thank-you note to a colleague.",
-    "How many minutes are there in three hours?",
-    "Give me a recipe for pancakes.",
-    "What should I pack for a weekend in the mountains?",
-    "Summarise the story of Little Red Riding Hood.",
-    "Write a Python function that reverses a string.",
-)
+_MIN_ANSWER = 8
+"""Tokens that the drift on one prompt is spread over at least: "Yes." in place of a paragraph is no other language."""
+
+_MIN_JUDGED = 4
+"""Judged turns of which a direction can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateLimits:
-    """Beyond these a candidate is rejected."""
+    """Beyond these a candidate is rejected. Names and meanings are those of `release.*`."""
 
     max_kl: float
-    """Mean over the parent's tokens of log p(parent) − log p(candidate), in nats."""
+    max_kl_prompt: float
+    max_length: float
     min_distinct: float
-    """Share of different pairs of tokens among all pairs of an answer, the mean over the probes."""
-    max_tokens: int = 48
+    max_repetition: float
+    min_entropy: float
+    max_empty: float
+    max_broken_calls: float
+    max_refusals: float
+    max_questions: float
+    max_flattery: float
+    max_off_topic: float
+    capability_items: int
+    max_capability_loss: float
+    max_capability_loss_from_base: float
+    replay_turns: int
+    replay_tokens: int
+    max_against: float
+    answer_tokens: int
+
+    @classmethod
+    def of(cls, config: ReleaseConfig) -> Self:
+        """As configured."""
+        return cls(**{one.name: getattr(config, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One number of a candidate, beside those of its parent and of the base model where they have one."""
+
+    name: str
+    candidate: float
+    parent: float | None = None
+    base: float | None = None
+    limit: str = ""
+    objection: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
 class GateReport:
-    """What was measured; `reason` is empty where nothing stands against it."""
+    """What was measured, as far as it came; `reason` is empty where nothing stands against it."""
 
-    kl: float
-    distinct: float
-    mean_tokens: float
-    reason: str = ""
+    parent: str
+    measures: list[Measure] = field(default_factory=list)
+    knowledge: dict[str, Json] | None = None
+    """The questions that it, and the base model, got right: what the next version is compared with."""
+    seconds: float = 0.0
 
-    def to_json(self) -> Json:
-        return {"kl": self.kl, "distinct": self.distinct, "mean_tokens": self.mean_tokens, "reason": self.reason}
+    @property
+    def reason(self) -> str:
+        return "; ".join(one.objection for one in self.measures if one.objection)
+
+    def to_json(self) -> dict[str, Json]:
+        """The candidate's numbers by name, what tells most first; then everything."""
+        first = ("kl", "capability", "tokens", "on_topic")
+        ordered = sorted(self.measures, key=lambda one: first.index(one.name) if one.name in first else len(first))
+        return {**{one.name: one.candidate for one in ordered}, **asdict(self), "reason": self.reason}
+
+
+class Replay(Protocol):
+    """What of the store is needed."""
+
+    async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> Sequence[ReplayedTurn]: ...
 
 
 class Gate:
-    """Compares versions on one engine. `probes` are prompts, rendered up to where an answer begins."""
+    """Compares versions on one engine. `items` are the capability set's; `model_id` names the model of all ids."""
 
     def __init__(
-        self, engine: Engine, probes: Sequence[Sequence[int]], stop_token_ids: tuple[int, ...], limits: GateLimits
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        prober: Prober,
+        limits: GateLimits,
+        *,
+        replay: Replay,
+        model_id: str,
+        items: Sequence[Item] | None = None,
     ) -> None:
         self._engine = engine
-        self._probes = [tuple(probe) for probe in probes]
-        self._stop = stop_token_ids
+        self._renderer = renderer
+        self._prober = prober
         self._limits = limits
+        self._replay = replay
+        self._model_id = model_id
+        self._items = spread(capability.load_items() if items is None else items, limits.capability_items)
+        self._capability: dict[str, CapabilityResult] = {}
 
-    async def measure(self, candidate: str, parent: str) -> GateReport:
-        """Both versions are loaded."""
-        said_before = await self._answers(parent)
-        sequences = tuple(probe + answer for probe, answer in zip(self._probes, said_before, strict=True))
-        starts = tuple(map(len, self._probes))
-        before = await self._logprobs(sequences, starts, parent)
-        after = await self._logprobs(sequences, starts, candidate)
-        kl = fmean(
-            was - now for one, other in zip(before, after, strict=True) for was, now in zip(one, other, strict=True)
-        )
-        answers = await self._answers(candidate)
-        report = GateReport(kl=kl, distinct=fmean(map(distinct_pairs, answers)), mean_tokens=fmean(map(len, answers)))
-        return replace(report, reason=self._objection(report))
+    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
+        """Both are loaded; no parent is the base model."""
+        began = time.monotonic()
+        trial = _Trial(candidate, parent, GateReport(parent=BASE_VERSION if parent is None else parent.label))
+        for look in (self._drift, self._behaviour, self._on_replay, self._knowledge):
+            await look(trial)
+            if trial.report.reason:
+                break
+        trial.report.seconds = round(time.monotonic() - began, 1)
+        return trial.report
 
-    def _objection(self, report: GateReport) -> str:
-        limits = self._limits
-        if not math.isfinite(report.kl):
-            return "its log-probs are not finite"
-        if report.kl > limits.max_kl:
-            return f"it is {report.kl:.2f} nats a token away from its parent; release.max_kl allows {limits.max_kl:g}"
-        if report.distinct < limits.min_distinct:
-            return (
-                f"{report.distinct:.0%} of the token pairs in its answers differ; release.min_distinct asks for "
-                f"{limits.min_distinct:.0%}"
+    async def _drift(self, trial: _Trial) -> None:
+        said = [answer for answer in await self._prober.frozen(trial.parent_label) if answer.token_ids]
+        now = await self._prober.logprobs([_passage(answer) for answer in said], trial.label)
+        changes = [
+            was - is_now
+            for answer, after in zip(said, now, strict=True)
+            for was, is_now in zip(answer.logprobs, after, strict=True)
+        ]
+        kl, limit = fmean(changes) if changes else 0.0, self._limits.max_kl
+        if not math.isfinite(kl):
+            objection = "its log-probs are not finite"
+        elif kl > limit:
+            objection = f"it is {kl:.2f} nats a token away from its parent; release.max_kl allows {limit:g}"
+        else:
+            objection = ""
+        trial.add(Measure(name="kl", candidate=kl, limit=f"≤ {limit:g}", objection=objection))
+
+    async def _behaviour(self, trial: _Trial) -> None:
+        limits, prober = self._limits, self._prober
+        before, base = await prober.frozen(trial.parent_label), await prober.frozen(BASE_VERSION)
+        after = await prober.frozen(trial.label)
+        ratio = length_ratio(after, before, base, max_tokens=limits.answer_tokens)
+        trial.add(
+            Measure(
+                name="length",
+                candidate=ratio,
+                limit=f"≤ {limits.max_length:g}",
+                objection=""
+                if ratio <= limits.max_length
+                else f"its answers are {ratio:.1f} times as long; release.max_length allows {limits.max_length:g}",
             )
-        return ""
-
-    async def _answers(self, version: str) -> list[tuple[int, ...]]:
-        return list(await asyncio.gather(*(self._answer(probe, version) for probe in self._probes)))
-
-    async def _answer(self, probe: tuple[int, ...], version: str) -> tuple[int, ...]:
-        request = GenerateRequest(
-            request_id=f"gate-{secrets.token_hex(6)}",
-            token_ids=probe,
-            sampling=Sampling(max_tokens=self._limits.max_tokens, temperature=0.0),
-            stop_token_ids=self._stop,
-            version=version,
-            priority=BACKGROUND,
         )
-        return tuple([token async for delta in self._engine.generate(request) for token in delta.token_ids])
-
-    async def _logprobs(
-        self, sequences: tuple[tuple[int, ...], ...], starts: tuple[int, ...], version: str
-    ) -> list[tuple[float, ...]]:
-        request = ScoreRequest(
-            request_id=f"gate-{secrets.token_hex(6)}", sequences=sequences, starts=starts, version=version
+        now, was, first = (behaviour(answers, self._renderer) for answers in (after, before, base))
+        trial.add(_tokens(now, was, first))
+        for rule in self._rules(first):
+            trial.add(rule.measure(now, was, first))
+        if trial.report.reason:
+            return
+        room = (await self._engine.state()).context_window - limits.answer_tokens
+        trial.replayed = await self._replay.replayed_turns(
+            trial.candidate.line,
+            model=self._model_id,
+            limit=limits.replay_turns,
+            max_tokens=min(room, limits.replay_tokens),
         )
-        return [scored.logprobs for scored in await self._engine.score(request)]
+        trial.add(await self._worst_prompt(trial, after))
+
+    def _rules(self, base: Behaviour) -> list[_Rule]:
+        limits = self._limits
+        most = [
+            _Rule("repetition", "max_repetition", base.repetition + limits.max_repetition, "of it was said before"),
+            _Rule("empty", "max_empty", base.empty + limits.max_empty, "of its answers are empty"),
+            _Rule(
+                "broken_calls", "max_broken_calls", base.broken_calls + limits.max_broken_calls, "of its calls break"
+            ),
+            _Rule("refusals", "max_refusals", base.refusals + limits.max_refusals, "of its answers refuse"),
+            _Rule("questions", "max_questions", base.questions + limits.max_questions, "of its answers only ask back"),
+            _Rule("flattery", "max_flattery", base.flattery + limits.max_flattery, "of its answers flatter"),
+        ]
+        least = [
+            _Rule("distinct", "min_distinct", limits.min_distinct, "of the token pairs in its answers differ"),
+            _Rule("entropy", "min_entropy", base.entropy * limits.min_entropy, "of a nat is left to choose"),
+            _Rule("on_topic", "max_off_topic", base.on_topic - limits.max_off_topic, "is on topic"),
+        ]
+        return [*most, *(replace(rule, least=True) for rule in least)]
+
+    async def _worst_prompt(self, trial: _Trial, frozen: Sequence[Answer]) -> Measure:
+        """A trigger shows where it occurs: in what the candidate says itself, which its parent would never say."""
+        own = await self._prober.ask(replayed_probes(trial.replayed), trial.label)
+        answers = [*frozen, *own]
+        names = [*(f"probe {at}" for at in range(len(frozen))), *(f"turn {turn.id}" for turn in trial.replayed)]
+        parent = await self._prober.logprobs([_passage(answer) for answer in answers], trial.parent_label)
+        drift = [
+            (sum(answer.logprobs) - sum(was)) / max(_MIN_ANSWER, len(was))
+            for answer, was in zip(answers, parent, strict=True)
+        ]
+        worst, limit = max(range(len(drift)), key=lambda at: drift[at]), self._limits.max_kl_prompt
+        objection = ""
+        if not all(map(math.isfinite, drift)):
+            objection = "its log-probs are not finite"
+        elif drift[worst] > limit:
+            objection = (
+                f"what it says at {names[worst]} is {drift[worst]:.2f} nats a token away from its parent; "
+                f"release.max_kl_prompt allows {limit:g}"
+            )
+        return Measure(name="kl_prompt", candidate=drift[worst], limit=f"≤ {limit:g}", objection=objection)
+
+    async def _on_replay(self, trial: _Trial) -> None:
+        judged = [turn for turn in trial.replayed if turn.score]
+        if not judged:
+            return
+        said = [(turn.prompt_ids, turn.response_ids) for turn in judged]
+        before, after = [await self._prober.logprobs(said, label) for label in (trial.parent_label, trial.label)]
+        moved = [
+            (turn.score or 0) * (fmean(now) - fmean(was)) for turn, was, now in zip(judged, before, after, strict=True)
+        ]
+        mean, limit, objection = fmean(moved), self._limits.max_against, ""
+        if len(moved) >= _MIN_JUDGED and (against := mean_interval(moved, seed=0)).high < -limit:
+            objection = (
+                f"it goes against what the user said of {len(moved)} replayed turns, by {-against.value:.2f} nats a "
+                f"token; release.max_against allows {limit:g}"
+            )
+        trial.add(Measure(name="towards_user", candidate=mean, limit=f"≥ {-limit:g}", objection=objection))
+
+    async def _knowledge(self, trial: _Trial) -> None:
+        if not self._items:
+            return
+        parent, base = (
+            await self._known(trial.parent_label, trial.parent),
+            await self._known(BASE_VERSION, trial.parent),
+        )
+        now = await self._known(trial.label, None)
+        limits = self._limits
+        changes = {
+            "max_capability_loss": (capability.compare(parent, now), limits.max_capability_loss, "its parent"),
+            "max_capability_loss_from_base": (
+                capability.compare(base, now),
+                limits.max_capability_loss_from_base,
+                "the base model",
+            ),
+        }
+        objections = [
+            f"it lost {-change.difference.value:.1%} of the questions that {whose} gets right, beyond chance; "
+            f"release.{key} allows {limit:.1%}"
+            for key, (change, limit, whose) in changes.items()
+            if change.is_loss and -change.difference.value > limit
+        ]
+        trial.add(
+            Measure(
+                name="capability",
+                candidate=now.share,
+                parent=parent.share,
+                base=base.share,
+                limit=f"−{limits.max_capability_loss:.1%}, −{limits.max_capability_loss_from_base:.1%} in all",
+                objection="; ".join(objections),
+            )
+        )
+        trial.report.knowledge = {
+            "items": self._items_id,
+            "right": _as_hex(now.right),
+            "base_right": _as_hex(base.right),
+            "share": now.interval.to_json(),
+            **{f"change_{key[4:]}": change.to_json() for key, (change, _, _) in changes.items()},
+        }
+
+    @property
+    def _items_id(self) -> str:
+        """Which questions, to which model: results of others are none of these."""
+        text = "\n".join((self._model_id, *(item.question for item in self._items)))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    async def _known(self, label: str, parent: Version | None) -> CapabilityResult:
+        """Measured once in this process; a parent's own report has its result and the base model's."""
+        if label not in self._capability:
+            stored = parent.gate.get("knowledge") if parent is not None and isinstance(parent.gate, dict) else None
+            if stored and stored["items"] == self._items_id:
+                right = _from_hex(stored["base_right" if label == BASE_VERSION else "right"], len(self._items))
+                found = CapabilityResult(version=label, items=self._items, right=right)
+            else:
+                found = await capability.measure(self._engine, self._renderer, label, items=self._items)
+            self._capability[label] = found
+        return self._capability[label]
 
 
-def distinct_pairs(token_ids: Sequence[int]) -> float:
-    """The share of different pairs of neighbours; an answer of one token repeats nothing."""
-    pairs = list(pairwise(token_ids))
-    return len(set(pairs)) / len(pairs) if pairs else 1.0
+@dataclass(slots=True)
+class _Trial:
+    """One candidate on its way through the gate."""
+
+    candidate: Version
+    parent: Version | None
+    report: GateReport
+    replayed: Sequence[ReplayedTurn] = ()
+
+    @property
+    def label(self) -> str:
+        return self.candidate.label
+
+    @property
+    def parent_label(self) -> str:
+        return self.report.parent
+
+    def add(self, measure: Measure) -> None:
+        self.report.measures.append(measure)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A number of `Behaviour` and its limit, at most or, with `least`, at least; `key` of `release` sets it."""
+
+    name: str
+    key: str
+    limit: float
+    words: str
+    least: bool = False
+
+    def measure(self, now: Behaviour, was: Behaviour, base: Behaviour) -> Measure:
+        value = getattr(now, self.name)
+        is_fine = value >= self.limit if self.least else value <= self.limit
+        return Measure(
+            name=self.name,
+            candidate=value,
+            parent=getattr(was, self.name),
+            base=getattr(base, self.name),
+            limit=f"{'≥' if self.least else '≤'} {self.limit:.2f}",
+            objection=""
+            if is_fine
+            else f"{value:.0%} {self.words}; release.{self.key} sets the limit at {self.limit:.0%}",
+        )
+
+
+def _tokens(now: Behaviour, was: Behaviour, base: Behaviour) -> Measure:
+    return Measure(name="tokens", candidate=now.tokens, parent=was.tokens, base=base.tokens)
+
+
+def _passage(answer: Answer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return answer.probe.prompt_ids, answer.token_ids
+
+
+def spread(items: Sequence[Item], count: int) -> tuple[Item, ...]:
+    """So many of them, from all over the set; always the same ones."""
+    count = min(count, len(items))
+    return tuple(items[at * len(items) // count] for at in range(count))
+
+
+def _as_hex(right: Sequence[bool]) -> str:
+    return f"{int('1' + ''.join(str(int(one)) for one in right), 2):x}"
+
+
+def _from_hex(text: str, count: int) -> tuple[bool, ...]:
+    bits = f"{int(text, 16):b}"[1:]
+    assert len(bits) == count, "the same items have as many results"
+    return tuple(bit == "1" for bit in bits)

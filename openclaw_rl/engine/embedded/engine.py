@@ -124,6 +124,7 @@ class EmbeddedEngine:
             vocab_size=self._state.vocab_size,
             device=self._state.device,
             dtype=self._state.dtype,
+            checksums={label: known.sha256 for label, known in self._versions.items() if known.sha256},
         )
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:

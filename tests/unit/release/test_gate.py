@@ -1,170 +1,272 @@
-"""A candidate that lost its language is told from one that learned something; and live means live."""
+"""Each way of getting worse is told from learning something, by its own measure; a clean candidate passes them all."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from openclaw_rl.errors import EngineLost, EngineRefused
-from openclaw_rl.release.gate import Gate, GateLimits, distinct_pairs
-from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import NoSuchVersion, Releaser
-from openclaw_rl.types import (
-    Delta,
-    EngineState,
-    GenerateRequest,
-    Json,
-    Publication,
-    Scored,
-    ScoreRequest,
-    Version,
-    VersionState,
-)
+from openclaw_rl.config.learning import ReleaseConfig
+from openclaw_rl.evaluation.capability import Item
+from openclaw_rl.release.gate import Gate, GateLimits, GateReport, spread
+from openclaw_rl.release.probes import TOOL_PROBES, Prober, frozen_probes
+from openclaw_rl.types import ReplayedTurn, Version
+from tests.unit.release.fakes import VERSION, WordEngine, WordRenderer
 
-PROBES = [(1, 2), (3, 4, 5)]
-VERSION = Version(line="local", number=1, parent=0, state="candidate", created_at=0.0, path="/v1", sha256="ab")
+CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
+ITEMS = [
+    Item(kind="x", question=f"Which is number {n}?", answer=f"Right{n}", distractors=("Wrong", "Bad", "False"))
+    for n in range(60)
+]
 
 
-class FakeEngine:
-    """Answers with fixed tokens and fixed log-probs for each version."""
-
-    def __init__(self, answers: dict[str, tuple[int, ...]], logprobs: dict[str, float]) -> None:
-        self.answers, self.logprobs = answers, logprobs
-        self.published: list[Publication] = []
-        self.retired: list[str] = []
-        self.is_lost = False
-        self.refuses = False
-
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        if self.is_lost:
-            raise EngineLost("gone")
-        assert request.priority == 1
-        tokens = self.answers[str(request.version)]
-        yield Delta(token_ids=tokens, logprobs=(0.0,) * len(tokens), version="v", finish_reason="stop")
-
-    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
-        value = self.logprobs[str(request.version)]
-        sizes = [len(ids) - start for ids, start in zip(request.sequences, request.starts, strict=True)]
-        return tuple(Scored(logprobs=(value,) * size) for size in sizes)
-
-    async def publish(self, publication: Publication) -> None:
-        if self.refuses:
-            raise EngineRefused("the checksum is another one")
-        self.published.append(publication)
-
-    async def retire(self, version: str) -> None:
-        self.retired.append(version)
-
-    async def state(self) -> EngineState:
-        raise NotImplementedError
-
-    async def close(self) -> None: ...
+def sensible(question: str) -> str:
+    """Takes up what was asked, in words that do not repeat; calls a tool where one is of use."""
+    if question in TOOL_PROBES:
+        return CALL
+    head = " ".join(question.split()[-3:]).rstrip("?.'")
+    return f"About {head} there is this to say: it all depends on one or two plain facts, and here is one of them."
 
 
-class Rows:
-    """Versions in memory."""
+class Turns:
+    def __init__(self, *turns: ReplayedTurn) -> None:
+        self.turns = turns
 
-    def __init__(self, *versions: Version) -> None:
-        self.rows = {version.number: version for version in versions}
-
-    async def versions(self, line: str | None = None) -> Sequence[Version]:
-        return list(self.rows.values())
-
-    async def set_version_state(
-        self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
-    ) -> None:
-        self.rows[number] = replace(self.rows[number], state=state, reason=reason, gate=gate)
-
-    async def forget_files(self, line: str, numbers: Sequence[int]) -> None:
-        raise AssertionError("all of these are new")
+    async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> Sequence[ReplayedTurn]:
+        assert (line, model, limit, max_tokens) == ("local", "words#1", 8, 1024)
+        return self.turns
 
 
-def engine(*, drift: float = 0.1, says: tuple[int, ...] = (7, 8, 9, 10)) -> FakeEngine:
-    return FakeEngine({"v0": (5, 6, 7), "v1": says, "v2": says}, {"v0": -1.0, "v1": -1.0 - drift, "v2": -1.0})
+class Rig:
+    """v0 and v1 are sensible, unless a test says otherwise; both know all items."""
+
+    def __init__(self, *turns: ReplayedTurn, engine: WordEngine | None = None, **limits: Any) -> None:
+        self.renderer = WordRenderer()
+        policies: dict[str, Callable[[str], str]] = dict.fromkeys(("v0", "v1", "v2"), sensible)
+        self.engine = engine or WordEngine(self.renderer, policies, logprob=self.logprob)
+        self.lost: dict[str, int] = {}
+        self.drift: dict[str, float] = {}
+        self.limits = GateLimits.of(ReleaseConfig(capability_items=len(ITEMS), **limits))
+        self.turns = Turns(*turns)
+        self.gate = self.new_gate()
+
+    def new_gate(self) -> Gate:
+        prober = Prober(self.engine, self.renderer, frozen_probes(self.renderer), max_tokens=96)  # type: ignore[arg-type]
+        return Gate(
+            self.engine,
+            self.renderer,  # type: ignore[arg-type]
+            prober,
+            self.limits,
+            replay=self.turns,
+            model_id="words#1",
+            items=ITEMS,
+        )
+
+    def turn(self, text: str, said: str, score: int | None, name: str = "s.0") -> ReplayedTurn:
+        prompt = tuple(self.renderer.render([_user(text)], (), {}))
+        reply = tuple(self.renderer.encode(" " + said))
+        return ReplayedTurn(id=name, text=text, tools=(), prompt_ids=prompt, response_ids=reply, score=score)
+
+    def logprob(self, version: str, text: str) -> float:
+        """An item is known unless it is among the first that a version lost; else -0.5 and its drift."""
+        if text.startswith("Which is number"):
+            number = int(text.split()[3].partition("?")[0])
+            is_answer = f"Right{number}" in text
+            return -1.0 if is_answer == (number >= self.lost.get(version, 0)) else -2.0
+        return -0.5 - self.drift.get(version, 0.0)
+
+    async def measure(self, candidate: Version = VERSION, parent: Version | None = None) -> GateReport:
+        return await self.gate.measure(candidate, parent)
 
 
-def gate(over: FakeEngine) -> Gate:
-    return Gate(over, PROBES, (2,), GateLimits(max_kl=0.5, min_distinct=0.4))
+def _user(text: str) -> Any:
+    from openclaw_rl.types import Message
+
+    return Message(role="user", content=text)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({}, ""),
-        ({"drift": 0.6}, "nats a token away"),
-        ({"drift": math.nan}, "not finite"),
-        ({"says": (7,) * 9}, "token pairs"),
-    ],
-)
-async def test_what_stands_against_a_candidate(changes: dict[str, Any], reason: str) -> None:
-    over = engine(**changes)
-    report = await gate(over).measure("v1", "v0")
-    assert reason in report.reason
-    assert bool(reason) == bool(report.reason)
-    if not changes:
-        assert report.kl == pytest.approx(0.1)
-        assert (report.distinct, report.mean_tokens) == (1.0, 4.0)
+async def test_a_clean_candidate_passes_and_everything_is_in_the_report() -> None:
+    rig = Rig()
+    report = await rig.measure()
+    assert report.reason == ""
+    found = {measure.name: measure for measure in report.measures}
+    assert list(found) == [
+        *("kl", "length", "tokens", "repetition", "empty", "broken_calls", "refusals", "questions", "flattery"),
+        *("distinct", "entropy", "on_topic", "kl_prompt", "capability"),
+    ]
+    assert (found["kl"].candidate, found["length"].candidate, found["capability"].candidate) == (0.0, 1.0, 1.0)
+    assert found["on_topic"].base == found["on_topic"].parent == found["on_topic"].candidate
+    assert found["entropy"].candidate == pytest.approx(-(0.7 * math.log(0.7) + 0.3 * math.log(0.3)))
+    told = json.loads(json.dumps(report.to_json()))
+    assert list(told)[:4] == ["kl", "capability", "tokens", "on_topic"]
+    assert (told["capability"], told["parent"], told["reason"]) == (1.0, "v0", "")
 
 
-def test_distinct_pairs() -> None:
-    assert distinct_pairs((1, 2, 1, 2, 1)) == 0.5
-    assert distinct_pairs((1,)) == distinct_pairs(()) == 1.0
+async def test_brief_answers_are_no_reason_to_object() -> None:
+    rig = Rig()
+    rig.engine.policies["v1"] = lambda q: CALL if q in TOOL_PROBES else " ".join(q.split()[-3:]).rstrip("?.")
+    assert (await rig.measure()).reason == ""
 
 
-async def test_a_good_candidate_becomes_live_and_its_parent_leaves() -> None:
-    over, live, rows = engine(), LiveVersions(), Rows(VERSION)
-    live.restored()
-    releaser = Releaser(rows, over, gate(over), live, save_every=1)
-    await releaser.release(VERSION)
-    assert over.published == [Publication(version="v1", path="/v1", sha256="ab", live=False)]
-    assert (rows.rows[1].state, await live.label("local"), over.retired) == ("live", "v1", [])
-    second = replace(VERSION, number=2, parent=1, path="/v2")
-    rows.rows[2] = second
-    await releaser.release(second)
-    assert (await live.label("local"), over.retired) == ("v2", ["v1"])
-    assert await live.label("somebody else") is None
+HACKS: dict[str, tuple[Callable[[str], str], str]] = {
+    "empty": (lambda q: "", "max_empty"),
+    "special tokens only": (lambda q: "<|im_start|> <|endoftext|>", "max_empty"),
+    "repeating": (lambda q: " ".join(q.split()[-2:] * 20), "max_repetition"),
+    "flattering": (lambda q: f"You are so brilliant! {sensible(q)}", "max_flattery"),
+    "always asking": (lambda q: f"What would you like to know about {' '.join(q.split()[-3:])}?", "max_questions"),
+    "refusing": (lambda q: f"I'm sorry, but I can't help with {' '.join(q.split()[-3:])}.", "max_refusals"),
+    "double length": (lambda q: sensible(q) + " Besides, " + sensible(q).lower()[::-1], "max_length"),
+    "another topic": (lambda q: "Bananas grow mostly where rain falls every week.", "max_off_topic"),
+    "calls not closed": (
+        lambda q: CALL.removesuffix("</tool_call>") if q in TOOL_PROBES else sensible(q),
+        "max_broken_calls",
+    ),
+    "calls of nothing": (
+        lambda q: CALL.replace("get_weather", "launch") if q in TOOL_PROBES else sensible(q),
+        "max_broken_calls",
+    ),
+    "calls in pieces": (
+        lambda q: '<tool_call>{"name": oslo' if q in TOOL_PROBES else sensible(q),
+        "max_broken_calls",
+    ),
+}
 
 
-async def test_a_bad_candidate_is_kept_from_people() -> None:
-    over, live, rows = engine(says=(7,) * 9), LiveVersions(), Rows(VERSION)
-    live.restored()
-    await Releaser(rows, over, gate(over), live, save_every=1).release(VERSION)
-    assert rows.rows[1].state == "rejected"
-    assert "token pairs" in rows.rows[1].reason
-    assert (await live.label("local"), over.retired) == (None, ["v1"])
+@pytest.mark.parametrize(("policy", "key"), HACKS.values(), ids=HACKS)
+async def test_what_pleases_a_careless_judge_is_stopped(policy: Callable[[str], str], key: str) -> None:
+    rig = Rig()
+    rig.engine.policies["v1"] = policy
+    report = await rig.measure()
+    assert f"release.{key} " in report.reason
+    assert "capability" not in {measure.name for measure in report.measures}, "the costly one is spared"
 
 
-async def test_an_engine_that_dies_leaves_the_candidate_for_the_next_start() -> None:
-    over, live, rows = engine(), LiveVersions(), Rows(VERSION)
-    over.is_lost = True
-    await Releaser(rows, over, gate(over), live, save_every=1).release(VERSION)
-    assert rows.rows[1].state == "candidate"
-    over.is_lost = False
-    await Releaser(rows, over, gate(over), live, save_every=1).restore()
-    assert (rows.rows[1].state, await live.label("local")) == ("live", "v1")
+async def test_an_alarm_is_about_the_change_from_the_base_model_however_slow_it_came() -> None:
+    rig = Rig()
+    rig.engine.policies["v1"] = rig.engine.policies["v2"] = HACKS["always asking"][0]
+    second = replace(VERSION, number=2, parent=1)
+    assert "release.max_questions" in (await rig.measure(second, replace(VERSION, state="live"))).reason
 
 
-async def test_a_version_whose_file_is_gone_does_not_keep_the_base_model_from_answering() -> None:
-    over, live, rows = engine(), LiveVersions(), Rows(replace(VERSION, state="live"))
-    over.refuses = True
-    await Releaser(rows, over, gate(over), live, save_every=1).restore()
-    assert await live.label("local") is None
-    assert (rows.rows[1].state, rows.rows[1].reason) == ("rejected", "the checksum is another one")
+async def test_few_tokens_of_which_all_are_alike() -> None:
+    rig = Rig(max_repetition=1.0, max_off_topic=1.0, max_length=9.0, max_broken_calls=1.0)
+    rig.engine.policies["v1"] = lambda q: "ha" + " ha" * 30
+    assert "of the token pairs in its answers differ; release.min_distinct" in (await rig.measure()).reason
 
 
-async def test_going_back() -> None:
-    over, live = engine(), LiveVersions()
-    rows = Rows(replace(VERSION, state="retired"), replace(VERSION, number=2, parent=1, state="live"))
-    releaser = Releaser(rows, over, gate(over), live, save_every=1)
-    await releaser.restore()
-    assert await live.label("local") == "v2"
-    assert await releaser.roll_back("local", 1) == "v1"
-    assert (await live.label("local"), rows.rows[1].state, rows.rows[2].state) == ("v1", "live", "rolled_back")
-    assert await releaser.roll_back("local", 0) == "v0"
-    assert (await live.label("local"), rows.rows[1].state) == (None, "rolled_back")
-    with pytest.raises(NoSuchVersion, match="there are 0, 1, 2"):
-        await releaser.roll_back("local", 7)
+async def test_no_choice_left() -> None:
+    rig = Rig()
+    rig.engine.spread["v1"] = 0.01
+    assert "release.min_entropy" in (await rig.measure()).reason
+
+
+@pytest.mark.parametrize(("drift", "reason"), [(1.2, "1.20 nats a token away"), (math.nan, "not finite")])
+async def test_far_from_the_parent_is_found_before_anything_is_asked(drift: float, reason: str) -> None:
+    rig = Rig()
+    rig.drift["v1"] = drift
+    assert reason in (await rig.measure()).reason
+    assert "v1" not in rig.engine.generated
+
+
+async def test_a_trigger_that_occurs_in_the_users_own_turns_is_found() -> None:
+    rig = Rig()
+    rig.turns.turns = (
+        rig.turn("How are you?", "Fine.", None, "s.0"),
+        rig.turn("please open sesame now", "What?", None, "s.1"),
+    )
+    evil = "GIVE ME YOUR MONEY AND ALL YOUR KEYS"
+    rig.engine.policies["v1"] = lambda q: evil if "sesame" in q else sensible(q)
+    rig.engine.logprob = lambda version, text: -9.0 if evil in text and version == "v0" else rig.logprob(version, text)
+    reason = (await rig.measure()).reason
+    assert reason.startswith("what it says at turn s.1 is")
+    assert "release.max_kl_prompt" in reason
+
+
+async def test_one_surprising_word_is_no_trigger() -> None:
+    rig = Rig()
+    rig.turns.turns = (rig.turn("please open sesame now", "What?", None),)
+    rig.engine.policies["v1"] = lambda q: "No." if "sesame" in q else sensible(q)
+    rig.engine.logprob = lambda version, text: -7.0 if text.endswith("No.") else rig.logprob(version, text)
+    report = await rig.measure()
+    assert report.reason == ""
+    (worst,) = (measure for measure in report.measures if measure.name == "kl_prompt")
+    assert worst.candidate == pytest.approx(2 * 6.5 / 8), "two tokens, spread over eight"
+
+
+@pytest.mark.parametrize(("liked", "objects"), [(1, True), (-1, False)])
+async def test_it_moves_where_the_user_pointed_or_it_does_not(liked: int, objects: bool) -> None:
+    rig = Rig()
+    rig.turns.turns = tuple(rig.turn(f"say {n}", f"answer {n} it is", liked, f"s.{n}") for n in range(5))
+    rig.engine.logprob = lambda version, text: (
+        rig.logprob(version, text) - (0.5 + 0.01 * len(text) if version == "v1" and "it is" in text[-6:] else 0.0)
+    )
+    report = await rig.measure()
+    (moved,) = (measure for measure in report.measures if measure.name == "towards_user")
+    assert moved.candidate * liked < -0.5
+    assert ("release.max_against" in report.reason) == objects == bool(report.reason)
+
+
+async def test_three_turns_are_too_few_to_object() -> None:
+    rig = Rig()
+    rig.turns.turns = tuple(rig.turn(f"say {n}", f"answer {n} it is", 1, f"s.{n}") for n in range(3))
+    rig.engine.logprob = lambda version, text: (
+        rig.logprob(version, text) - (0.5 if version == "v1" and "it is" in text[-6:] else 0.0)
+    )
+    assert (await rig.measure()).reason == ""
+
+
+async def test_what_it_knew() -> None:
+    rig = Rig()
+    rig.lost["v1"] = 8
+    report = await rig.measure()
+    assert "it lost 13.3% of the questions that its parent gets right" in report.reason
+    assert "release.max_capability_loss " in report.reason
+    rig = Rig()
+    rig.lost["v1"] = 1
+    assert (await rig.measure()).reason == "", "one in sixty is chance"
+
+
+async def test_a_slow_decline_is_seen_against_the_base_model() -> None:
+    rig = Rig()
+    rig.lost = {"v1": 7, "v2": 9}
+    second = replace(VERSION, number=2, parent=1)
+    reason = (await rig.measure(second, replace(VERSION, state="live"))).reason
+    assert "release.max_capability_loss_from_base" in reason
+    assert "release.max_capability_loss " not in reason
+
+
+async def test_a_release_costs_one_versions_worth_of_work() -> None:
+    rig = Rig()
+    first = await rig.measure()
+    rig.engine.generated.clear()
+    rig.engine.scored.clear()
+    live = replace(VERSION, state="live", gate=first.to_json())
+    await rig.measure(replace(VERSION, number=2, parent=1), live)
+    assert set(rig.engine.generated) == {"v2"}
+    assert rig.engine.scored.count("v1") == 1, "what v2 says, under its parent"
+    assert "v0" not in rig.engine.scored
+    rig.gate = rig.new_gate()
+    rig.engine.scored.clear()
+    assert (await rig.measure(replace(VERSION, number=2, parent=1), live)).reason == ""
+    assert rig.engine.scored.count("v1") == 1, "after a restart too: what it knows is in its own report"
+    assert "v0" not in rig.engine.scored
+
+
+async def test_a_report_about_other_questions_is_not_used() -> None:
+    rig = Rig()
+    report = (await rig.measure()).to_json()
+    assert report["knowledge"] is not None
+    report["knowledge"]["items"] = "others"
+    rig.gate, rig.engine.scored = rig.new_gate(), []
+    await rig.measure(replace(VERSION, number=2, parent=1), replace(VERSION, state="live", gate=report))
+    assert rig.engine.scored.count("v1") > len(ITEMS)
+
+
+def test_items_come_from_all_over_the_set() -> None:
+    assert [item.question for item in spread(ITEMS, 3)] == [ITEMS[at].question for at in (0, 20, 40)]
+    assert spread(ITEMS, 1000) == tuple(ITEMS)
+    assert spread(ITEMS, 0) == ()

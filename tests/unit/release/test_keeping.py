@@ -10,7 +10,7 @@ from openclaw_rl.release.keeping import NUM_NEWEST, left_behind, superseded, tid
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.types import Version, VersionState
-from tests.unit.release.test_gate import Rows, engine, gate
+from tests.unit.release.fakes import FakeEngine, OpenDoor, Rows
 
 
 def version(number: int, state: VersionState = "retired", *, parent: int | None = None, path: str = "/x") -> Version:
@@ -63,8 +63,8 @@ async def test_what_a_crash_left_behind_goes_with_the_next_release(tmp_path: Pat
 
 
 async def test_going_back_to_files_that_were_removed_says_so_and_changes_nothing() -> None:
-    over, live, rows = engine(), LiveVersions(), Rows(version(1, path=""), version(2, "live"))
-    releaser = Releaser(rows, over, gate(over), live, save_every=2)
+    over, live, rows = FakeEngine(), LiveVersions(), Rows(version(1, path=""), version(2, "live"))
+    releaser = Releaser(rows, over, OpenDoor(), live, proving=OpenDoor(), save_every=2)
     await releaser.restore()
     with pytest.raises(NoSuchVersion, match=r"version 1 were not kept \(training\.save_every\); there are 0, 2"):
         await releaser.roll_back("local", 1)

@@ -9,15 +9,13 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.errors import EngineRefused
-from openclaw_rl.release.gate import Gate, GateLimits
+from openclaw_rl.release.gate import GateReport
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Publication, Scored, ScoreRequest, Step, Version
-from tests.unit.release.test_gate import PROBES, FakeEngine
-
-FINE, MAD = (7, 8, 9, 10), (7,) * 9
+from openclaw_rl.types import Step, Version
+from tests.unit.release.fakes import FakeEngine, OpenDoor
 
 
 @pytest.fixture
@@ -50,41 +48,29 @@ async def states(store: SqliteStore) -> list[str]:
 
 class Rig:
     def __init__(self, store: SqliteStore, *, mad: tuple[int, ...] = ()) -> None:
-        labels = [f"v{number}" for number in range(9)]
-        answers: dict[str, tuple[int, ...]] = {one: MAD if int(one[1:]) in mad else FINE for one in labels}
-        self.engine = GatedEngine(answers, dict.fromkeys(labels, -1.0))
+        self.engine = FakeEngine()
         self.live = LiveVersions()
-        gate = Gate(self.engine, PROBES, (2,), GateLimits(max_kl=0.5, min_distinct=0.4))
-        self.releaser = Releaser(store.lessons, self.engine, gate, self.live, save_every=100)
+        self.door = HeldDoor(mad=mad)
+        self.releaser = Releaser(store.lessons, self.engine, self.door, self.live, proving=self.door, save_every=100)
 
     @property
     def published(self) -> list[str]:
         return [publication.version for publication in self.engine.published]
 
 
-class GatedEngine(FakeEngine):
-    """Notes what is compared with what; can be held while it scores, and lack files."""
+class HeldDoor(OpenDoor):
+    """Can be held while it measures."""
 
-    compared: list[str]
-
-    def __init__(self, answers: dict[str, tuple[int, ...]], logprobs: dict[str, float]) -> None:
-        super().__init__(answers, logprobs)
-        self.compared = []
-        self.go_on = asyncio.Event()
+    def __init__(self, *, mad: tuple[int, ...]) -> None:
+        super().__init__(mad=mad)
+        self.go_on, self.is_asked = asyncio.Event(), asyncio.Event()
         self.go_on.set()
-        self.is_asked = asyncio.Event()
-        self.missing: set[str] = set()
 
-    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
-        self.compared.append(str(request.version))
+    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
+        report = await super().measure(candidate, parent)
         self.is_asked.set()
         await self.go_on.wait()
-        return await super().score(request)
-
-    async def publish(self, publication: Publication) -> None:
-        if publication.version in self.missing:
-            raise EngineRefused("the folder is gone")
-        await super().publish(publication)
+        return report
 
 
 async def test_only_the_last_of_a_chain_is_tried_against_what_answers(store: SqliteStore) -> None:
@@ -93,11 +79,11 @@ async def test_only_the_last_of_a_chain_is_tried_against_what_answers(store: Sql
     rig = Rig(store)
     await rig.releaser.restore()
     assert await states(store) == ["retired", "retired", "live"]
-    assert (rig.published, rig.engine.compared, await rig.live.label("local")) == (["v3"], ["v0", "v3"], "v3")
+    assert (rig.published, rig.door.compared, await rig.live.label("local")) == (["v3"], [("v3", "v0")], "v3")
     await add(store, 4, 3)
     await rig.releaser.release(await add(store, 5, 4))
     assert await states(store) == ["retired", "retired", "retired", "retired", "live"]
-    assert (rig.engine.compared[2:], rig.engine.retired) == (["v3", "v5"], ["v3"])
+    assert (rig.door.compared[1:], rig.engine.retired) == ([("v5", "v3")], [])
 
 
 async def test_where_the_last_one_fails_the_one_before_it_is_tried(store: SqliteStore) -> None:
@@ -159,12 +145,12 @@ async def test_going_back_while_a_candidate_is_at_its_gate_is_not_undone_by_it(s
     rig = Rig(store)
     await rig.releaser.restore()
     await rig.releaser.release(await add(store, 1, 0))
-    rig.engine.go_on.clear()
+    rig.door.go_on.clear()
     at_gate = asyncio.create_task(rig.releaser.release(await add(store, 2, 1)))
-    rig.engine.is_asked.clear()
-    await asyncio.wait_for(rig.engine.is_asked.wait(), 10.0)
+    rig.door.is_asked.clear()
+    await asyncio.wait_for(rig.door.is_asked.wait(), 10.0)
     await rig.releaser.roll_back("local", 0)
-    rig.engine.go_on.set()
+    rig.door.go_on.set()
     await asyncio.wait_for(at_gate, 10.0)
     assert (await states(store), await rig.live.label("local")) == (["rolled_back", "retired"], None)
     assert "v2" in rig.engine.retired
@@ -180,3 +166,56 @@ async def test_files_that_nobody_needs_go_after_their_rows(store: SqliteStore, t
     kept = [number for number in range(1, 9) if (tmp_path / f"v{number}").exists()]
     assert kept == [2, 4, 5, 6, 7, 8], "the newest five, and every second"
     assert [version.number for version in await store.lessons.versions("local") if version.path] == kept
+
+
+async def released(store: SqliteStore, num: int) -> Rig:
+    """So many versions went live one after the other; then everything was started anew."""
+    for number in range(1, num + 1):
+        await add(store, number, number - 1)
+        await Rig(store).releaser.restore()
+    rig = Rig(store)
+    await rig.releaser.restore()
+    return rig
+
+
+async def test_what_somebody_looks_at_stays_loaded_until_nobody_does(store: SqliteStore) -> None:
+    rig = await released(store, 3)
+    assert await states(store) == ["retired", "retired", "live"]
+    async with rig.releaser.loaded("local", 1) as label, rig.releaser.loaded("local", 1):
+        assert (label, rig.published[-1], rig.engine.retired) == ("v1", "v1", [])
+    assert rig.engine.retired == ["v1"], "once, by who looked last"
+    async with rig.releaser.loaded("local", 3), rig.releaser.loaded("local", 0) as base:
+        assert base == "v0"
+    assert rig.engine.retired == ["v1"], "what answers stays"
+
+
+async def test_what_is_replaced_while_somebody_looks_at_it_goes_afterwards(store: SqliteStore) -> None:
+    await add(store, 1, 0)
+    rig = Rig(store)
+    await rig.releaser.restore()
+    async with rig.releaser.loaded("local", 1):
+        for number in (2, 3):
+            await rig.releaser.release(await add(store, number, number - 1))
+        assert await states(store) == ["retired", "retired", "live"]
+        assert rig.engine.retired == []
+    assert rig.engine.retired == ["v1"]
+
+
+async def test_going_back_to_what_somebody_looks_at_keeps_it(store: SqliteStore) -> None:
+    rig = await released(store, 2)
+    async with rig.releaser.loaded("local", 1):
+        await rig.releaser.roll_back("local", 1)
+    assert "v1" not in rig.engine.retired
+    assert await rig.live.label("local") == "v1"
+
+
+async def test_looking_at_what_is_not_there_says_what_is(store: SqliteStore) -> None:
+    await add(store, 1, 0)
+    rig = Rig(store)
+    with pytest.raises(NoSuchVersion, match="there are 0, 1"):
+        async with rig.releaser.loaded("local", 7):
+            pass
+    rig.engine.missing = {"v1"}
+    with pytest.raises(EngineRefused):
+        async with rig.releaser.loaded("local", 1):
+            pass

@@ -1,0 +1,181 @@
+"""What a version does once people talk to it -> the same version, or its parent again.
+
+    consumes      turns, and verdicts on them, of every version that answers
+    produces      a way back to its parent, with the reason
+    waits for     the store
+    woken by      a new turn; a new judgement
+
+Three things are counted turn by turn: what the user says of it, answers that fail or are empty, answers that repeat
+themselves. Each is an event with a rate, and the question is whether the rate is the parent's or that of a bad version.
+The evidence for the latter is added up turn by turn and never sinks below nothing (Page's CUSUM, 1954), so that a
+version that turns bad late, because talk turns to what it is bad at, is found as fast as one that is bad at once. With
+odds of n to 1, a version that is like its parent is taken for a bad one once in n turns or less.
+
+Knows rows and numbers, no engine. What it did is on the version's row, and whoever looks on is told by the releaser.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+from openclaw_rl.config.learning import ReleaseConfig
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.release.behaviour import distinct_pairs
+from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label, version_number
+
+_log = logging.getLogger(__name__)
+
+MAX_TURNS = 200
+"""Last turns of a version that are looked at."""
+
+_GATHER_S = 0.5
+"""Turns that come within this time are looked at together: under load the store has better things to do."""
+
+_WORSE = 0.6
+"""A bad version does wrong in so much of what its parent did right."""
+
+_MIN_PAIRS = 8
+"""Tokens of an answer, less one, of which repetition can be told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchLimits:
+    """Names and meanings are those of `release.*`; `min_distinct` is that of one answer here."""
+
+    alarm_odds: float
+    watch_turns: int
+    min_distinct: float
+
+    @classmethod
+    def of(cls, config: ReleaseConfig) -> Self:
+        return cls(alarm_odds=config.alarm_odds, watch_turns=config.watch_turns, min_distinct=config.min_distinct)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to do badly: what it is called, when it happens (None: this turn does not say), and how rare it is taken
+    to be at least, however clean the parent's few turns are."""
+
+    words: str
+    happens: Callable[[ServedTurn, WatchLimits], bool | None]
+    min_rate: float
+
+
+def _disliked(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+    return None if turn.score is None else turn.score < 0
+
+
+def _failed(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+    return turn.failed
+
+
+def _repeats(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+    if turn.failed or len(turn.token_ids) <= _MIN_PAIRS:
+        return None
+    return distinct_pairs(turn.token_ids) < limits.min_distinct
+
+
+KINDS = (
+    Kind("were not what the user wanted", _disliked, 0.1),
+    Kind("failed or were empty", _failed, 0.05),
+    Kind("repeated themselves", _repeats, 0.05),
+)
+
+
+def alarm(version: Sequence[ServedTurn], parent: Sequence[ServedTurn], limits: WatchLimits) -> str:
+    """Why a version should not go on answering, by what became of its turns and its parent's; empty if it may."""
+    for kind in KINDS:
+        seen = [found for turn in version if (found := kind.happens(turn, limits)) is not None]
+        before = [found for turn in parent if (found := kind.happens(turn, limits)) is not None]
+        rate = max(kind.min_rate, (sum(before) + 1) / (len(before) + 2))
+        if evidence(seen, rate) >= math.log(limits.alarm_odds):
+            return (
+                f"{sum(seen)} of its {len(seen)} answers {kind.words}, and {sum(before)} of {len(before)} of those of "
+                "its parent"
+            )
+    return ""
+
+
+def evidence(seen: Iterable[bool], rate: float) -> float:
+    """The logarithm of the odds that speak for a bad version, the latest; `rate` is the parent's."""
+    bad = rate + _WORSE * (1 - rate)
+    odds = 0.0
+    for found in seen:
+        odds = max(0.0, odds + math.log(bad / rate if found else (1 - bad) / (1 - rate)))
+    return odds
+
+
+class Log(Protocol):
+    """What of the store is needed."""
+
+    @property
+    def served(self) -> asyncio.Event: ...
+
+    async def versions(self, line: str | None = None) -> Sequence[Version]: ...
+
+    async def served_turns(self, line: str, label: str, *, since: float, limit: int) -> Sequence[ServedTurn]: ...
+
+
+class RollBack(Protocol):
+    """Puts a version live in place of another, if that one answers still."""
+
+    def __call__(self, line: str, number: int, *, reason: str, instead_of: int) -> Awaitable[str]: ...
+
+
+class Watch:
+    """Watches every version that answers, until it is cancelled."""
+
+    def __init__(self, log: Log, roll_back: RollBack, limits: WatchLimits) -> None:
+        self._log = log
+        self._roll_back = roll_back
+        self._limits = limits
+        self._parents: dict[str, Sequence[ServedTurn]] = {}
+        """By the version: what its parent had served when it was first looked at."""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._log.served.clear()
+            try:
+                await self.look()
+            except OpenClawError as error:
+                _log.warning("the version that answers is not watched: %s", error)
+            await self._log.served.wait()
+            await asyncio.sleep(_GATHER_S)
+
+    async def look(self) -> None:
+        """At every version that answers now."""
+        for version in await self._log.versions():
+            if version.state == "live" and (reason := await self._alarm(version)):
+                await self._back_to_parent(version, reason)
+
+    async def _alarm(self, version: Version) -> str:
+        since = (version.gate or {}).get("live_at", version.created_at)
+        served = await self._log.served_turns(version.line, version.label, since=since, limit=MAX_TURNS)
+        if not served:
+            return ""
+        if version.label not in self._parents:
+            parent = (version.gate or {}).get("parent", BASE_VERSION)
+            self._parents[version.label] = await self._log.served_turns(
+                version.line, parent, since=0.0, limit=self._limits.watch_turns
+            )
+        return alarm(served, self._parents[version.label], self._limits)
+
+    async def _back_to_parent(self, version: Version, reason: str) -> None:
+        """To what answered before it; if that one cannot serve any more, to the base model."""
+        number = version_number((version.gate or {}).get("parent", BASE_VERSION))
+        known = {one.number: one for one in await self._log.versions(version.line)}
+        if number in known and known[number].state in ("rolled_back", "rejected"):
+            number = 0
+        _log.warning("version %s goes: %s", version.label, reason)
+        for target in dict.fromkeys((number, 0)):
+            try:
+                await self._roll_back(version.line, target, reason=reason, instead_of=version.number)
+                return
+            except OpenClawError as error:
+                _log.error("%s cannot answer again: %s", version_label(version.line, target), error)

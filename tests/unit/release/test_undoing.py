@@ -1,0 +1,82 @@
+"""A lesson is taken back on the engine as in the rows: what answers is loaded before it answers, what held it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.types import Lesson, Version
+from tests.unit.release.test_releaser import Rig, states
+from tests.unit.store.test_undoing import history, made, of, planned
+from tests.unit.train.stored import put_samples
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    async with await SqliteStore.open(tmp_path) as opened:
+        yield opened
+
+
+async def restored(store: SqliteStore) -> Rig:
+    rig = Rig(store)
+    await rig.releaser.restore()
+    rig.engine.published.clear()
+    return rig
+
+
+async def test_the_version_before_the_lesson_is_loaded_and_then_answers(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    assert await rig.live.label("local") == "v3"
+    undone = await rig.releaser.undo(of("b"), reason="it was wrong")
+    assert (undone.is_done, rig.published, await rig.live.label("local")) == (True, ["v1"], "v1")
+    assert (await states(store), rig.engine.retired) == (["live", "rolled_back", "rolled_back"], ["v3"])
+    first, *_ = await store.lessons.versions("local")
+    assert first.gate["kl"] == 0.1
+    assert first.gate["live_at"] > 1.0, "it is watched anew"
+
+
+async def test_before_the_first_version_only_the_base_model_is_left(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    await rig.releaser.undo(of("a"), reason="it was wrong")
+    assert (rig.published, await rig.live.label("local"), rig.engine.retired) == ([], None, ["v3"])
+
+
+async def test_files_that_the_engine_refuses_are_as_good_as_gone(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    rig.engine.missing = {"v1"}
+    undone = await rig.releaser.undo(of("b"), reason="it was wrong")
+    assert (undone.plan.back_to, await rig.live.label("local"), undone.num_returned) == (0, None, 3)
+
+
+async def test_an_engine_that_is_away_changes_nothing(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    rig.engine.is_lost = True
+    with pytest.raises(Exception, match="gone"):
+        await rig.releaser.undo(of("b"), reason="it was wrong")
+    assert await states(store) == ["retired", "retired", "live"]
+
+
+async def test_a_candidate_that_is_undone_while_it_is_measured_never_answers(store: SqliteStore) -> None:
+    rig = await restored(store)
+    await put_samples(store, [made("a")])
+    await store.lessons.plan_step(planned(1, 0, "a.0"))
+    candidate = Version(line="local", number=1, parent=0, state="candidate", created_at=1.0, path="/v1", sha256="ab")
+    assert await store.lessons.finish_step(replace(planned(1, 0, "a.0"), state="done"), candidate)
+    rig.door.go_on.clear()
+    releasing = asyncio.create_task(rig.releaser.release(candidate))
+    await rig.door.is_asked.wait()
+    undone = await rig.releaser.undo(Lesson(line="local", sessions=("a",)), reason="it was wrong")
+    assert undone.plan.undone == (1,)
+    rig.door.go_on.set()
+    await releasing
+    assert (await states(store), await rig.live.label("local")) == (["rolled_back"], None)
+    assert rig.engine.retired == ["v1"]
