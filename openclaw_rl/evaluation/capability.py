@@ -18,7 +18,7 @@ import json
 import math
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -130,7 +130,12 @@ def load_items(path: Path = ITEMS_FILE) -> tuple[Item, ...]:
 
 
 async def measure(
-    engine: Engine, renderer: Renderer, version: str, *, items: Sequence[Item] | None = None
+    engine: Engine,
+    renderer: Renderer,
+    version: str,
+    *,
+    items: Sequence[Item] | None = None,
+    on_item: Callable[[], None] = lambda: None,
 ) -> CapabilityResult:
     """All shipped items, or these. The version is loaded; people's requests go before these, which are short ones."""
     items = tuple(items if items is not None else load_items())
@@ -139,7 +144,9 @@ async def measure(
 
     async def is_right(case: _Case) -> bool:
         async with places:
-            return await _is_right(engine, version, case)
+            found = await _is_right(engine, version, case)
+        on_item()
+        return found
 
     try:
         async with asyncio.TaskGroup() as group:

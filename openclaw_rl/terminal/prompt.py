@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,6 +80,27 @@ def piped_lines() -> Iterator[str]:
     """Messages from standard input, one a line; bytes that are no UTF-8 become replacement characters."""
     for line in sys.stdin.buffer:
         yield line.decode("utf-8", "replace")
+
+
+def forget_typed(data_dir: Path, said: Collection[str] | None) -> None:
+    """Leaves no kept line that is one of these texts, or a command about one; None: leaves none at all."""
+    path = data_dir / HISTORY_FILE
+    if said is None or not path.exists():
+        path.unlink(missing_ok=True)
+        return
+    texts = {text.strip() for text in said} - {""}
+
+    def is_said(entry: str) -> bool:
+        # FileHistory: a blank line, `# time`, then the lines of one entry, each behind a plus sign.
+        typed = "\n".join(line[1:] for line in entry.split("\n")[1:] if line.startswith("+")).strip()
+        return typed in texts or (typed.startswith("/") and any(text in typed for text in texts))
+
+    entries = path.read_text(encoding="utf-8", errors="replace").split("\n# ")
+    kept = [entry for entry in entries if not is_said(entry)]
+    scratch = path.with_name(f".{HISTORY_FILE}.new")
+    scratch.touch(mode=0o600)
+    scratch.write_text("\n# ".join(["", *(entry for entry in kept if entry)]), encoding="utf-8")
+    scratch.replace(path)
 
 
 @contextmanager

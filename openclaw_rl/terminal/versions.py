@@ -10,16 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.config import StoreConfig
-from openclaw_rl.errors import OpenClawError
 from openclaw_rl.store import StoreReader
-from openclaw_rl.terminal.admin import ask_server
+from openclaw_rl.terminal.admin import NoServer, ask_server
 from openclaw_rl.terminal.backlog import training_note
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
-from openclaw_rl.types import TRAINING_PAUSED, Json, Step, Version
-
-
-class NoServer(OpenClawError):
-    """A change that only the running server can make."""
+from openclaw_rl.types import IMPORTED, TRAINING_PAUSED, Json, Step, Version
 
 
 def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> None:
@@ -33,6 +28,9 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
         make_console().print(versions_table(versions, steps, now=time.time()))
     else:
         make_console("stderr").print("Nothing was learned yet: all answers come from the base model, v0.", style="dim")
+    for line, count in reader.num_returned().items():
+        if user in (None, line):
+            make_console("stderr").print(rebuilding_note(line, count), markup=False, soft_wrap=True)
     if (reason := reader.flag(TRAINING_PAUSED)) is not None:
         make_console("stderr").print(training_note(reason), style="bold yellow", markup=False, soft_wrap=True)
 
@@ -43,6 +41,11 @@ def roll_back(store: StoreConfig, number: int, *, user: str) -> None:
     if answer is None:
         raise NoServer("no server runs on this directory; start it with `openclaw-rl up`, then roll back")
     make_console("stderr").print(f"{answer['version']} answers from now on.")
+
+
+def rebuilding_note(line: str, count: int) -> str:
+    """How much of what was undone is still to be learned again."""
+    return f"Rebuilding {line}: {count} sample{'' if count == 1 else 's'} of undone steps to learn from again."
 
 
 def version_json(version: Version, step: Step) -> dict[str, Json]:
@@ -59,6 +62,8 @@ def version_json(version: Version, step: Step) -> dict[str, Json]:
         "gate": version.gate,
         "reason": version.reason,
         "samples": list(step.sample_ids),
+        "replayed": list(step.replayed_ids),
+        "imported": step.reason == IMPORTED,
         "metrics": dict(step.metrics),
     }
 
@@ -73,7 +78,11 @@ def versions_table(versions: Sequence[Version], steps: Mapping[tuple[str, int], 
         loss = step.metrics.get("loss/total")
         words = (
             *(version.label, version.line, version.state.replace("_", " "), ago(now - version.created_at)),
-            *(str(len(step.sample_ids)), "" if loss is None else f"{loss:+.3f}", version.reason),
+            *(
+                "import" if step.reason == IMPORTED else str(len(step.sample_ids)),
+                "" if loss is None else f"{loss:+.3f}",
+                version.reason,
+            ),
         )
         style = "bold green" if version.state == "live" else "dim"
         table.add_row(*(Text(one_line(word, 80)) for word in words), style=style)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import StoreReader
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.timeout(240)
@@ -21,8 +21,7 @@ def test_a_correction_changes_the_weights_that_answer(tmp_path: Path) -> None:
         "training.batch_size=1",
         "training.max_wait_s=0.1",
         "training.truncated=score",  # a random model never comes to an end
-        "release.max_kl=1000",
-        "release.min_distinct=0",
+        *OPEN_GATE,
     )
     with Server(tmp_path / "data", *settings) as server:
         asked = [{"role": "user", "content": "what is rain"}]
@@ -39,6 +38,8 @@ def test_a_correction_changes_the_weights_that_answer(tmp_path: Path) -> None:
         assert (version.number, step.state, version.parent) == (1, "done", 0)
         assert step.metrics["sample/sampler_gap"] < 1e-3, "trainer and engine compute the same"
         live = [one for one in reader.versions() if one.state == "live"][-1]
+        assert live.gate["proof"]["correlation"] > 0.999, "the engine serves what was trained"
+        assert live.gate["proof"]["num_tokens"] >= 256
         assert server.chat("what is ice", max_tokens=12).headers["X-OpenClaw-RL-Version"] == live.label
         server.kill()
         server.start()

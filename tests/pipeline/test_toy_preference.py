@@ -24,7 +24,7 @@ from transformers import LlamaForCausalLM
 
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import Step
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import IM_END, VOCAB_SIZE, build_tiny_model, build_tiny_tokenizer
 
 pytestmark = pytest.mark.timeout(240)
@@ -124,8 +124,7 @@ def learn(data_dir: Path, *settings: str, always_says: bool = False) -> tuple[li
         f"training.batch_size={BATCH_SIZE}",
         "training.max_wait_s=null",
         "training.learning_rate=0.005",
-        "release.max_kl=1000",  # a random model has no language that could be lost
-        "release.min_distinct=0",
+        *OPEN_GATE,
     )
     with Server(data_dir, *common, *settings) as server:
         reader = StoreReader.open(data_dir)

@@ -24,7 +24,7 @@ from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Sample, Step, Version
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 from tests.unit.train import made
 from tests.unit.train.stored import put_samples
@@ -126,8 +126,7 @@ def test_a_correction_is_seen_everywhere(tmp_path: Path) -> None:
         "training.max_wait_s=0.1",
         "training.max_steps=1",
         "training.truncated=score",  # a random model never comes to an end
-        "release.max_kl=1000",
-        "release.min_distinct=0",
+        *OPEN_GATE,
         "tracking.record_enabled=true",
         f"tracking.tensorboard_dir={board}",
         "tracking.wandb_mode=offline",

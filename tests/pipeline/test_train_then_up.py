@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import StoreReader
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 from tests.unit.terminal.recorded import make_turns, record
 
@@ -26,11 +26,12 @@ def test_the_next_start_releases_what_was_trained_alone(tmp_path: Path) -> None:
     reader = StoreReader.open(data)
     assert [(one.parent, one.state) for one in reader.versions()] == [(0, "candidate"), (1, "candidate")]
 
-    gate = ("release.max_kl=1000", "release.min_distinct=0", "training.truncated=score", "training.max_wait_s=0.1")
+    gate = (*OPEN_GATE, "training.truncated=score", "training.max_wait_s=0.1")
     with Server(data, "engine.type=embedded", *settings, *gate) as server:
         server.wait_until(lambda: reader.versions()[1].state == "live", timeout_s=120.0)
         server.wait_until(lambda: reader.versions()[0].state == "retired")
-        assert reader.versions()[1].gate is not None
+        proof = reader.versions()[1].gate["proof"]
+        assert (proof["reason"], proof["correlation"] > 0.99) == ("", True), "also what was trained elsewhere is proved"
         asked = [{"role": "user", "content": "what is rain"}]
         first = server.chat(asked, max_tokens=8)
         assert first.headers["X-OpenClaw-RL-Version"] == "v2"

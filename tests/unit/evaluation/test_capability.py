@@ -15,7 +15,7 @@ import pytest
 from openclaw_rl.errors import EngineError, EngineLost
 from openclaw_rl.evaluation.capability import CapabilityResult, Item, compare, load_items, measure
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.release.gate import PROBES
+from openclaw_rl.release.probes import PROBES
 from openclaw_rl.render.loading import load_renderer
 from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.types import BACKGROUND, Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest

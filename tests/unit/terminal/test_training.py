@@ -24,7 +24,7 @@ from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.terminal.importing import import_rollouts, read_rollouts
 from openclaw_rl.terminal.training import INTERRUPTED, _for_rollouts, _judge, _progress, keep_newest
 from openclaw_rl.types import Skip, Step, Version
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 from tests.unit.terminal.recorded import SAID, make_turns, record
 
@@ -141,7 +141,7 @@ def test_a_running_server_takes_what_waits_when_it_is_asked(tmp_path: Path, mode
     data = tmp_path / "data"
     settings = (
         *("engine.type=embedded", f"model.name={model}", "training.batch_size=99", "training.max_wait_s=null"),
-        *("training.truncated=score", "release.max_kl=1000", "release.min_distinct=0"),
+        *("training.truncated=score", *OPEN_GATE),
     )
     with Server(data, *settings) as server:
         asked = [{"role": "user", "content": "what is rain"}]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.terminal.admin import NoServer
 from openclaw_rl.terminal.backlog import read_backlog
 from openclaw_rl.terminal.checks import check_learning
-from openclaw_rl.terminal.versions import NoServer, roll_back, show_versions
+from openclaw_rl.terminal.versions import roll_back, show_versions
 from openclaw_rl.types import TRAINING_PAUSED, Step, Version
 from tests.unit.terminal.lessons import settings
 

@@ -1,0 +1,357 @@
+"""`openclaw-rl demo`: a simulated user with a hidden preference talks to the model, and one sees it learn.
+
+    question -> answer -> reaction, a session each      through the gateway, as anybody's
+    verdicts, hints, steps, versions                    read from the store
+    held-out questions, capability                      every version that goes live, asked by the server itself
+
+Nothing is prepared: what is shown is what the model says. The next questions are asked while the trainer works, but no
+more than a batch ahead of it: people go before the gate, so who never pauses never sees the next version. Ctrl-C shows
+what there is so far; what was learned stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from openclaw_rl.config import LoadedConfig
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.evaluation.chat import Chat, HttpChat, Reply
+from openclaw_rl.evaluation.comparing import mean_tokens, preference
+from openclaw_rl.evaluation.exam import SMALL_NUM_ITEMS, Exam, Examination, traits
+from openclaw_rl.evaluation.questions import KINDS, Question, load_questions
+from openclaw_rl.evaluation.sessions import SessionRecord, run_session
+from openclaw_rl.evaluation.users import Reaction, SimulatedUser, load_user, questions_for
+from openclaw_rl.store import StoreReader
+from openclaw_rl.terminal.admin import AdminRefused
+from openclaw_rl.terminal.demo_events import Answered, Asked, Doing, Measured, Point, Reacted
+from openclaw_rl.terminal.demo_result import DemoResult, print_result, result_json
+from openclaw_rl.terminal.demo_server import DemoServer, demo_server
+from openclaw_rl.terminal.demo_view import Board, Tell, showing
+from openclaw_rl.terminal.demo_watch import Watcher
+from openclaw_rl.terminal.evaluating import exam_for, examine_version
+from openclaw_rl.terminal.plot import can_plot, check_plot, plot_curve
+from openclaw_rl.terminal.screen import make_console, print_json
+from openclaw_rl.types import Message, Tool, split_turn_id, version_label
+
+DEFAULT_TURNS = 24
+"""Six steps or more on the embedded model."""
+DEFAULT_PLOT = Path("openclaw-rl-demo.png")
+INTERRUPTED = 130
+
+_LOOK_S = 0.5
+_PATIENCE_S = 300.0
+"""How long nothing may come of what was said before the demo goes on without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPlan:
+    """What is asked for. Without turns and minutes it is `DEFAULT_TURNS`."""
+
+    user: SimulatedUser
+    num_turns: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    num_questions: int = 12
+    max_tokens: int = 256
+    """Of an answer in a lesson: one that is cut is not learned from."""
+    temperature: float = 0.7
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        """What the lessons are about; measured is with all kinds that the user asks."""
+        asked = questions_for(self.user, load_questions("train"))
+        short = getattr(self.user, "short_kinds", KINDS)
+        return tuple(question for question in asked if question.kind in short) or asked
+
+    @property
+    def limit(self) -> int | None:
+        return DEFAULT_TURNS if self.num_turns is None and self.minutes is None else self.num_turns
+
+
+def run_demo(
+    loaded: LoadedConfig,
+    *,
+    user: str,
+    num_turns: int | None,
+    minutes: float | None,
+    seed: int,
+    num_questions: int,
+    max_tokens: int,
+    plot: Path | None,
+    keep: bool,
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    as_json: bool,
+) -> int:
+    """The exit status. `plot` None draws one in this folder, if it can."""
+    plan = DemoPlan(
+        user=load_user(user, seed=seed),
+        num_turns=num_turns,
+        minutes=minutes,
+        seed=seed,
+        num_questions=num_questions,
+        max_tokens=max_tokens,
+    )
+    if num_turns is not None and minutes is not None:
+        raise ConfigError("give --turns or --minutes, not both")
+    if plot is not None or can_plot():
+        check_plot(plot := plot or DEFAULT_PLOT)
+    console = make_console("stderr" if as_json else "stdout")
+    if plot is None:
+        console.print("No plot without matplotlib: pip install openclaw-rl[evaluation]", style="yellow", markup=False)
+    run = _Run(loaded, plan, console, plot=plot, keep=keep, files=files, overrides=overrides, as_json=as_json)
+    return asyncio.run(_until_signal(run))
+
+
+async def _until_signal(run: _Run) -> int:
+    """Ctrl-C cancels what goes on; what was seen so far is shown, and the server stopped, after that."""
+    working = asyncio.create_task(run.whole())
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(name, working.cancel)
+    try:
+        return await working
+    except asyncio.CancelledError:
+        return INTERRUPTED
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    loaded: LoadedConfig
+    plan: DemoPlan
+    console: Console
+    plot: Path | None
+    keep: bool
+    files: Sequence[Path]
+    overrides: Sequence[str]
+    as_json: bool
+
+    async def whole(self) -> int:
+        say = lambda line: self.console.print(line, style="dim", markup=False, soft_wrap=True)  # noqa: E731
+        async with demo_server(
+            self.loaded, self.plan.user.name, files=self.files, overrides=self.overrides, keep=self.keep, say=say
+        ) as server:
+            board = Board(
+                title=f"{self.plan.user.name} talks to {self.loaded.config.model.name}",
+                preference=self.plan.user.preference,
+                num_turns=self.plan.limit,
+            )
+            demo = Demo(server, self.plan, board.tell)
+            is_interrupted = False
+            try:
+                with showing(board, self.console) as tell:
+                    demo.tell = tell
+                    await demo.run()
+            except asyncio.CancelledError:
+                is_interrupted = True
+            finally:
+                self._show(demo.result(is_interrupted=is_interrupted))
+        return INTERRUPTED if is_interrupted else 0
+
+    def _show(self, result: DemoResult) -> None:
+        plot = self.plot if len(result.points) > 1 else None
+        if plot is not None:
+            title = f"{result.user.name}: “{result.user.preference}”"
+            plot_curve([point.curve for point in result.points], plot, title=title)
+        if self.as_json:
+            print_json(result_json(result, plot=plot))
+        else:
+            print_result(result, self.console, plot=plot)
+
+
+@dataclass(slots=True)
+class Demo:
+    """One run. Points are in the order in which they were measured, the base model first."""
+
+    server: DemoServer
+    plan: DemoPlan
+    tell: Tell
+    clock: Callable[[], float] = time.monotonic
+    records: list[SessionRecord] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
+    watcher: Watcher = field(init=False)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        store = self.server.store
+        self.watcher = Watcher(StoreReader.open(store.data_dir, store.url), self.server.line)
+
+    async def run(self) -> None:
+        """All of it; cancelling ends it where it is."""
+        plan = self.plan
+        await self._measure(0, self._exam(SMALL_NUM_ITEMS))
+        try:
+            async with (
+                HttpChat(
+                    self.server.url,
+                    self.server.key,
+                    temperature=plan.temperature,
+                    max_tokens=plan.max_tokens,
+                    seed=plan.seed,
+                ) as chat,
+                asyncio.TaskGroup() as group,
+            ):
+                beside = [group.create_task(self._watch()), group.create_task(self._measure_new())]
+                await self._talk(chat)
+                await self._settle()
+                for task in beside:
+                    task.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        await self._measure_all()
+
+    async def _talk(self, chat: Chat) -> None:
+        questions = list(self.plan.questions)
+        random.Random(self.plan.seed).shuffle(questions)
+        ends_at = None if self.plan.minutes is None else self.clock() + 60 * self.plan.minutes
+        number = 0
+        while (self.plan.limit is None or number < self.plan.limit) and (ends_at is None or self.clock() < ends_at):
+            if self.server.learns:
+                await self._wait(lambda: self.watcher.num_waiting < self.server.batch_size)
+            number += 1
+            question = questions[(number - 1) % len(questions)]
+            session = f"{self.server.line}-{self.plan.seed}-{number}"
+            watched = _Watched(self, chat, number)
+            self.records.append(await run_session(watched, watched, question, session=session, max_turns=1))
+
+    async def _watch(self) -> None:
+        while True:
+            for event in await asyncio.to_thread(self.watcher.look):
+                self.tell(event)
+                self._moved.set()
+            await asyncio.sleep(_LOOK_S)
+
+    async def _settle(self) -> None:
+        """Until what was said last is learned; or only judged, where there is nothing that could learn."""
+        watcher = self.watcher
+        if self.server.learns:
+            await self._wait(lambda: watcher.is_quiet, text="waiting until the last lessons are learned")
+        else:
+            await self._wait(lambda: watcher.is_judged, text="waiting for the judge")
+        self.tell(Doing(text=""))
+
+    async def _wait(self, condition: Callable[[], bool], *, text: str = "") -> None:
+        """For something in the store, as long as anything moves there."""
+        while not condition():
+            if text:
+                self.tell(Doing(text=text))
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
+
+    async def _measure_new(self) -> None:
+        """Each version that goes live; if they come faster than that, the newest."""
+        measured = 0
+        while True:
+            number = self.watcher.live
+            if number not in (0, measured):
+                measured = number
+                with suppress(AdminRefused):  # it may be gone already
+                    await self._measure(number, self._exam(SMALL_NUM_ITEMS))
+            else:
+                await asyncio.sleep(_LOOK_S)
+
+    async def _measure_all(self) -> None:
+        """The base model and the last version once more, on all items: what was forgotten shows only there."""
+        for number in dict.fromkeys((0, self.watcher.live)):
+            await self._measure(number, self._exam(None), is_full=True)
+
+    async def _measure(self, number: int, exam: Exam, *, is_full: bool = False) -> None:
+        name = "the base model" if number == 0 else version_label(self.server.line, number)
+        text = f"measuring {name} on {exam.num_questions} held-out questions and {len(exam.items)} capability items"
+
+        def on_progress(done: int, total: int) -> None:
+            self.tell(Doing(text=text, done=done, total=total))
+
+        num_lessons = self.watcher.num_lessons(number)
+        found = await examine_version(self.server.store, self.server.line, number, exam, on_progress=on_progress)
+        self.tell(Doing(text=""))
+        self._keep(self._point(number, num_lessons, found, is_full=is_full))
+
+    def _keep(self, point: Point) -> None:
+        """A fuller measurement takes the place of the small one."""
+        others = [one for one in self.points if one.number != point.number]
+        self.points = sorted([*others, point], key=lambda one: (one.num_lessons, one.number))
+        self.tell(Measured(point=point))
+
+    def _point(self, number: int, num_lessons: int, found: Examination, *, is_full: bool) -> Point:
+        on_topic = traits(found.answers)["on_topic"]
+        return Point(
+            number=number,
+            label=found.version,
+            num_lessons=num_lessons,
+            preference=preference(self.plan.user, found, seed=self.plan.seed),
+            tokens=mean_tokens(found),
+            on_topic=sum(on_topic) / len(on_topic),
+            capability=None if found.capability is None else found.capability.interval,
+            num_items=0 if found.capability is None else len(found.capability.items),
+            examination=found,
+            is_full=is_full,
+        )
+
+    def _exam(self, num_items: int | None) -> Exam:
+        plan = self.plan
+        return exam_for(plan.user, num_questions=plan.num_questions, num_items=num_items, seed=plan.seed)
+
+    def result(self, *, is_interrupted: bool) -> DemoResult:
+        """As far as it came."""
+        return DemoResult(
+            user=self.plan.user,
+            server=self.server,
+            records=tuple(self.records),
+            points=tuple(self.points),
+            steps=tuple(self.watcher.steps.values()),
+            versions=tuple(self.watcher.versions.values()),
+            is_interrupted=is_interrupted,
+            seed=self.plan.seed,
+        )
+
+
+class _Watched:
+    """The chat and the user of one session, with somebody who looks on."""
+
+    def __init__(self, demo: Demo, chat: Chat, turn: int) -> None:
+        self.demo = demo
+        self.chat = chat
+        self.turn = turn
+        self.name = demo.plan.user.name
+        self.preference = demo.plan.user.preference
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        session: str,
+        model: str | None = None,
+        tools: Sequence[Tool] = (),
+        closing: bool = False,
+    ) -> Reply:
+        if closing:
+            return await self.chat.reply(messages, session=session, model=model, tools=tools, closing=True)
+        self.demo.tell(Asked(turn=self.turn, question=messages[-1].content))
+        reply = await self.chat.reply(messages, session=session, model=model, tools=tools)
+        self.demo.watcher.add(split_turn_id(reply.turn_id)[0], self.turn)
+        answered = Answered(turn=self.turn, version=reply.version, text=reply.text, num_tokens=reply.num_tokens)
+        self.demo.tell(answered)
+        return reply
+
+    def react(self, question: Question, reply: str, turn: int) -> Reaction:
+        user = self.demo.plan.user
+        reaction, score = user.react(question, reply, turn), user.score(question, reply)
+        content = reaction.is_content
+        self.demo.tell(Reacted(turn=self.turn, message=reaction.message, is_content=content, score=score))
+        return reaction
+
+    def score(self, question: Question, reply: str) -> float:
+        return self.demo.plan.user.score(question, reply)

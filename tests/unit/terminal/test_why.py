@@ -1,0 +1,120 @@
+"""`why`: the way from a sentence to a version and back, with and without an engine that knows the probabilities."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from math import log
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.store import SqliteStore
+from openclaw_rl.terminal.inspection import NotFound
+from openclaw_rl.terminal.why import Moved, most_moved, moved_text, moved_tokens, show_why, tokens_text
+from openclaw_rl.types import Lesson, Step, Version
+from tests.unit.store.samples import make_conversation
+from tests.unit.terminal.lessons import HINT, SESSION, fill, make_sample, settings
+from tests.unit.terminal.test_lessons_shown import styles
+
+CAPS = pytest.CaptureFixture[str]
+TURN = f"{SESSION}.0"
+
+
+@pytest.fixture
+async def data_dir(tmp_path: Path) -> Path:
+    """Version 1 of ann learned from the first turn."""
+    await fill(tmp_path)
+    async with await SqliteStore.open(tmp_path) as store:
+        step = Step(line="ann", number=1, state="planned", planned_at=1.0, seed=0, parent=0, sample_ids=(TURN,))
+        await store.lessons.plan_step(step)
+        version = Version(
+            line="ann", number=1, parent=0, state="candidate", created_at=1.0, path="/v1/weights", sha256="ab"
+        )
+        await store.lessons.finish_step(replace(step, state="done", metrics={"loss/total": 0.25}), version)
+        gate = {"kl": 0.125, "fine": True, "capability": {"lost": 2}, "reason": ""}
+        await store.lessons.set_version_state("ann", 1, "live", gate=gate)
+    return tmp_path
+
+
+def test_a_version_leads_back_to_the_sentence(data_dir: Path, capsys: CAPS) -> None:
+    show_why(settings(data_dir), "v1.ann", user=None, as_json=False)
+    shown = capsys.readouterr()
+    for part in (
+        "v1.ann  ann  live  from v0",
+        "learned    1 new  loss/total +0.250",
+        "gate       kl 0.125, capability lost 2",
+        f"{TURN}  new",
+        "next       user: no, [31mshorter please",
+        "judged     −1  by rules (rules-1): asks for a change",
+        f"hint       {HINT}",
+        "sample     reward −1",
+    ):
+        assert part in shown.out
+    assert "\x1b" not in shown.out
+    assert "no probabilities: no server runs here" in shown.err
+
+
+def test_the_same_as_json_by_number_and_user(data_dir: Path, capsys: CAPS) -> None:
+    show_why(settings(data_dir), "1", user="ann", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    (lesson,) = told["lessons"]
+    assert (told["version"], told["samples"], lesson["sample"], lesson["moved"]) == ("v1.ann", [TURN], TURN, [])
+    assert (lesson["lesson"]["judgement"]["hints"], len(told["notes"])) == ([HINT], 1)
+
+
+@pytest.mark.parametrize(
+    ("turn", "became"),
+    [
+        (TURN, "part of the version that answers"),
+        (f"{SESSION}.1", "not learned from: abstained"),
+        (f"{SESSION}.2", "it waits for the judge"),
+        (f"{SESSION}.3", "nothing followed it yet"),
+    ],
+)
+def test_a_turn_says_what_became_of_it(data_dir: Path, capsys: CAPS, turn: str, became: str) -> None:
+    show_why(settings(data_dir), turn, user=None, as_json=False)
+    shown = capsys.readouterr().out
+    assert f"became     {became}" in shown
+    assert ("learned in step 1  v1.ann  live" in shown) == (turn == TURN)
+
+
+async def undo(data_dir: Path) -> None:
+    async with await SqliteStore.open(data_dir) as store:
+        await store.lessons.undo(Lesson(line="ann", turn=(SESSION, 0)), reason=f"turn {TURN} was undone")
+
+
+def test_what_was_undone_says_so(data_dir: Path, capsys: CAPS) -> None:
+    asyncio.run(undo(data_dir))
+    show_why(settings(data_dir), TURN, user=None, as_json=False)
+    shown = capsys.readouterr().out
+    assert "became     undone: what it taught was taken back" in shown
+    assert f"learned in step 1  v1.ann  rolled back: turn {TURN} was undone" in shown
+    show_why(settings(data_dir), "v1.ann", user=None, as_json=False)
+    assert f"{TURN}  new; its turn is gone, or was undone" in capsys.readouterr().out
+    show_why(settings(data_dir), TURN, user=None, as_json=True)
+    (use,) = json.loads(capsys.readouterr().out)["uses"]
+    assert (use["version_state"], use["in_live"], use["replayed"]) == ("rolled_back", False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("v9", "no version 'v9'; there are v1.ann"), (SESSION, "is a session; name one of its turns"), ("zz", "session")],
+)
+def test_what_is_neither_is_told_so(data_dir: Path, name: str, why: str) -> None:
+    with pytest.raises(NotFound, match=why):
+        show_why(settings(data_dir), name, user=None, as_json=False)
+
+
+def test_the_tokens_that_moved_most_are_named_in_their_order() -> None:
+    sample = make_sample(make_conversation(1, words=3)[0])
+    scores = {"before": [log(0.5), log(0.2), log(0.25)], "after": [log(0.1), log(0.205), log(0.5)]}
+    moved = moved_tokens(sample, ["Rain", " is\n", " wet"], scores)
+    assert [round(one.after, 3) for one in moved] == [0.1, 0.205, 0.5]
+    assert styles(tokens_text(moved, limit=None)) == [("Rain", "red"), (" is⏎", "dim"), (" wet", "green")]
+    assert tokens_text(moved, limit=9).plain == "Rain is⏎…"
+    assert moved_text(moved[0]).plain == "'Rain'         0.500 → 0.100  #0"
+    many = [Moved(index=at, text="x", before=0.5, after=0.5 - at / 100) for at in range(12)]
+    assert [one.index for one in most_moved(many)] == [4, 5, 6, 7, 8, 9, 10, 11]
+    assert most_moved(many[:1]) == [], "what stands still did not move"
