@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check bench bench-engine bench-trainer lock
+.PHONY: help setup run test check bench bench-engine bench-trainer bench-learning lock
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## make .venv and fetch the embedded model
 	@$(BIN)/python -m openclaw_rl.model
@@ -51,6 +51,9 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 
 bench-trainer: setup  ## measure training steps, and chat beside them
 	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
+bench-learning: setup  ## measure how soon simulated people are content, and what it costs
+	$(BIN)/python benchmarks/learning.py $(ARGS)
 
 lock:  ## resolve requirements.lock anew, with the newest versions that fit
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --extra tracking --extra evaluation --generate-hashes --strip-extras \

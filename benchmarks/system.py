@@ -1,6 +1,7 @@
-"""The real system in a process of its own, over the scripted engine, watched from outside.
+"""The real system in a process of its own, watched from outside.
 
-Knows how to start and kill it, what its processes have used, and what is in its store afterwards.
+Over the scripted engine, unless the settings say otherwise. Knows how to start and kill it, what its processes have
+used, and what is in its store afterwards.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ class System:
 
     def __init__(self, directory: Path, *settings: str, command: str = "up") -> None:
         directory.mkdir()
-        self._data = directory / "data"
+        self.data_dir = directory / "data"
         self._output = directory / "output.txt"
-        arguments = [sys.executable, "-c", _START, command, "--data-dir", str(self._data), "--port", "0"]
+        arguments = [sys.executable, "-c", _START, command, "--data-dir", str(self.data_dir), "--port", "0"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [*arguments, "engine.type=scripted", *settings],
@@ -62,8 +63,8 @@ class System:
         self._wait_until(self._is_ready)
         host, _, port = self.url.removeprefix("http://").rpartition(":")
         self.address = (host, int(port))
-        self.engine_socket = self._data / "run" / "engine.sock"
-        self.key = (self._data / "key").read_text().strip()
+        self.engine_socket = self.data_dir / "run" / "engine.sock"
+        self.key = (self.data_dir / "key").read_text().strip()
         self._gateway = psutil.Process(self._process.pid)
         (self._engine,) = self._gateway.children()
 
@@ -101,17 +102,17 @@ class System:
 
     def count(self, table: str) -> int:
         """How many rows of a table are on disk."""
-        with closing(sqlite3.connect(f"file:{self._data / 'store.sqlite3'}?mode=ro", uri=True)) as database:
+        with closing(sqlite3.connect(f"file:{self.data_dir / 'store.sqlite3'}?mode=ro", uri=True)) as database:
             return int(database.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0])
 
     def stored_turns(self) -> set[str]:
         """The complete turns on disk. To be asked when the system is dead."""
-        with sqlite3.connect(self._data / "store.sqlite3") as database:
+        with sqlite3.connect(self.data_dir / "store.sqlite3") as database:
             return {f"{session}.{index}" for session, index in database.execute(_COMPLETE_TURNS)}
 
     def _is_ready(self) -> bool:
         try:
-            self.url = json.loads((self._data / "run" / "address.json").read_text())["url"]
+            self.url = json.loads((self.data_dir / "run" / "address.json").read_text())["url"]
             with urllib.request.urlopen(f"{self.url}/readyz") as response:
                 return bool(response.status == 200)
         except (FileNotFoundError, json.JSONDecodeError, URLError):

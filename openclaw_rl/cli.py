@@ -287,6 +287,9 @@ def train(
 
 @app.command()
 def versions(
+    number: Annotated[
+        str | None, typer.Argument(metavar="N", help="Only this one, with all that its gate measured.")
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Only this user's.")] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -294,10 +297,19 @@ def versions(
     overrides: Overrides = None,
 ) -> None:
     """List what was learned: every version, what it learned from, and which one answers."""
+    if number is not None and "=" in number:
+        overrides, number = [number, *(overrides or [])], None
     store = load(data_dir, config, overrides).config.store
-    from openclaw_rl.terminal.versions import show_versions
+    if number is None:
+        from openclaw_rl.terminal.versions import show_versions
 
-    show_versions(store, user=user, as_json=as_json)
+        show_versions(store, user=user, as_json=as_json)
+        return
+    from openclaw_rl.terminal.gate_text import show_version
+
+    if not (digits := number.removeprefix("v")).isdecimal():
+        raise typer.BadParameter(f"{number!r} is no number of a version, such as 3", param_hint="N")
+    show_version(store, int(digits), user=user or "local", as_json=as_json)
 
 
 @app.command()
@@ -313,6 +325,212 @@ def rollback(
     from openclaw_rl.terminal.versions import roll_back
 
     roll_back(store, number, user=user)
+
+
+@app.command()
+def why(
+    name: Annotated[
+        str, typer.Argument(metavar="VERSION|TURN", help="A version such as v3 or v3.ann, or a turn such as s-5f1c.2.")
+    ],
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Whose version.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Show what a version learned from, or what became of a turn.
+
+    For each lesson: what was said, the votes and hints, the tokens that moved most with their probabilities before and
+    after, and the version with its gate's figures. Probabilities need a running server.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal.why import show_why
+
+    show_why(settings, name, user=user, as_json=as_json)
+
+
+@app.command()
+def undo(
+    turn: Annotated[str, typer.Argument(metavar="TURN", help="A turn such as s-5f1c.2.")],
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Take back what a turn taught.
+
+    The last version before that lesson answers at once, and nobody learns from the turn again. Everything else that
+    later versions had learned is learned again in the background; `openclaw-rl versions` shows how far that is.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal import undoing
+
+    undoing.undo(settings, turn, as_json=as_json)
+
+
+@app.command()
+def forget(
+    name: Annotated[str, typer.Argument(metavar="SESSION|USER", help="A session, or a user's whole name.")],
+    is_user: Annotated[bool, typer.Option("--user", help="It is a user, should a session have the same name.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Delete a conversation, or all of a user's, and everything that was learned from it.
+
+    The last version before its first lesson answers at once; what was learned from others meanwhile is learned again.
+    Deleted for good: turns, judgements, samples, records, and the files of every version that learned from it.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal import undoing
+
+    def confirm(what: str) -> None:
+        if not yes and sys.stdin.isatty():
+            typer.confirm(f"Delete {what}, and everything that was learned from it, for good?", abort=True, err=True)
+
+    undoing.forget(settings, name, is_user=is_user, confirm=confirm, as_json=as_json)
+
+
+@app.command()
+def export(
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="A version such as v3 or v3.ann.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Whose version.")] = None,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Write a version as a plain PEFT folder with a model card. No conversation goes along."""
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal import undoing
+
+    undoing.export(settings, version, folder, user=user)
+
+
+@app.command("import")
+def import_adapter(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A PEFT folder with a LoRA adapter.")],
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Who is to be answered by it.")] = "local",
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Bring an adapter in as a new version.
+
+    It answers once its gate finds nothing against it, and training goes on from it.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal import undoing
+
+    undoing.take_in(settings, folder, user=user, as_json=as_json)
+
+
+@app.command()
+def demo(
+    user: Annotated[
+        str, typer.Option("--user", metavar="NAME", help="brief, plain, friendly, steps, or module:Class of your own.")
+    ] = "brief",
+    turns: Annotated[
+        int | None, typer.Option("--turns", min=1, metavar="N", help="How many questions are asked.", show_default="24")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0.0, metavar="M", help="Instead of --turns: for how long.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of questions, answers and words.")] = 0,
+    num_questions: Annotated[
+        int, typer.Option("--num-questions", min=1, max=48, metavar="N", help="Held-out questions to measure with.")
+    ] = 12,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, metavar="N", help="Longest answer; one that is cut teaches nothing.")
+    ] = 256,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="The PNG of the curve.", show_default="openclaw-rl-demo.png"),
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the directory of a server that the demo starts.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Watch it learn: a simulated user with a hidden preference talks to the model.
+
+    Uses the running server, as a user of its own, or starts one. Shows conversations, verdicts, steps and versions as
+    they happen, and what each version does with questions it never saw; ends with answers before and after, and a plot.
+    Ctrl-C shows what there is so far.
+    """
+    loaded = load(data_dir, config, overrides)
+    from openclaw_rl.terminal.demo import run_demo
+
+    raise typer.Exit(
+        run_demo(
+            loaded,
+            user=user,
+            num_turns=turns,
+            minutes=minutes,
+            seed=seed,
+            num_questions=num_questions,
+            max_tokens=max_tokens,
+            plot=plot,
+            keep=keep,
+            files=config or (),
+            overrides=overrides or (),
+            as_json=as_json,
+        )
+    )
+
+
+@app.command("eval")
+def evaluate(
+    version: Annotated[
+        int | None,
+        typer.Option("--version", min=0, metavar="N", help="The version.", show_default="the one that answers"),
+    ] = None,
+    compare: Annotated[
+        int, typer.Option("--compare", min=0, metavar="M", help="The one beside it; 0 is the base model.")
+    ] = 0,
+    user: Annotated[str, typer.Option("--user", metavar="USER", help="Whose versions.")] = "local",
+    preference: Annotated[
+        str,
+        typer.Option("--preference", metavar="NAME", help="brief, plain, friendly, steps, or module:Class: who rates."),
+    ] = "brief",
+    num_questions: Annotated[
+        int, typer.Option("--num-questions", min=2, max=48, metavar="N", help="How many held-out questions.")
+    ] = 24,
+    num_items: Annotated[
+        int | None,
+        typer.Option("--num-items", min=0, metavar="N", help="How many capability items.", show_default="all"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of the answers.")] = 0,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it, as a PNG.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Measure a version beside another: preference, capability, and what else changed.
+
+    Held-out questions and capability items are asked of the running server, behind everything that people ask it.
+    Every change has its 95 % interval.
+    """
+    store = load(data_dir, config, overrides).config.store
+    from openclaw_rl.terminal.evaluating import run_eval
+
+    run_eval(
+        store,
+        line=user,
+        number=version,
+        compared_with=compare,
+        preference=preference,
+        num_questions=num_questions,
+        num_items=num_items,
+        seed=seed,
+        plot=plot,
+        as_json=as_json,
+    )
 
 
 @app.command()

@@ -19,7 +19,9 @@
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
     train      samples              steps, candidate versions       a batch, the trainer     the store, the clock
-    release    candidate versions   live, or rejected ones          the engine               the train loop
+    release    candidate versions   live, or rejected ones          the engine, the trainer  the train loop
+    watch      turns, judgements    a way back to the parent        the store                the store
+    examine    live versions        measures of them, if wished     the engine               the release
 
 They meet in the store; none calls another, but the train loop, which hands its candidates to the release. `learn=False`
 leaves out judging, crediting and training. Those who look on (`tracking/`) are told what was done, and change nothing.
@@ -43,9 +45,9 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +59,9 @@ from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
 from openclaw_rl.engine.workers import worker_command
-from openclaw_rl.errors import ConfigError, EngineUnavailable
+from openclaw_rl.errors import ConfigError, EngineUnavailable, StoreError
+from openclaw_rl.evaluation.exam import Exam
+from openclaw_rl.evaluation.examiner import Examiner
 from openclaw_rl.gateway.admin import build_admin
 from openclaw_rl.gateway.app import App, Readiness
 from openclaw_rl.gateway.auth import KeyRing, check_binding, key_digest, new_key, read_key_file, write_key_file
@@ -66,7 +70,7 @@ from openclaw_rl.gateway.http_server import HttpRunner
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.metrics import Metrics
 from openclaw_rl.gateway.redacting import RedactingStore
-from openclaw_rl.gateway.retention import Retention
+from openclaw_rl.gateway.retention import Retention, let_go
 from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
@@ -74,19 +78,25 @@ from openclaw_rl.judge.registry import check_judge, make_judges
 from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, inspect_folder, resolve_model
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.release.gate import PROBES, Gate, GateLimits
+from openclaw_rl.release.commands import Commands, Serving, take_back
+from openclaw_rl.release.forgetting import Forgetting
+from openclaw_rl.release.gate import Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.probes import Prober, frozen_probes
+from openclaw_rl.release.proving import Proving
 from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.release.watch import Watch, WatchLimits
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.tracking import Observers, check_tracking, make_observers
+from openclaw_rl.tracking.records import forget_lines
 from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.planning import Log as PlanLog
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.types import LOCAL_USER, Credit, JudgedTurn, Message, Sample, Skip, Step, Version
+from openclaw_rl.types import LOCAL_USER, Credit, Json, JudgedTurn, Lesson, Message, Sample, Skip, Step, Version
 
 log = logging.getLogger("openclaw_rl.pipeline")
 
@@ -154,22 +164,32 @@ async def run(
             model_id=model_id,
         )
         keys, secret = await _load_keys(store, config)
+        has_weights = config.engine.type != "scripted"
+        trainer = TrainerProcess.of(config, model.path) if learn and has_weights else None
         async with asyncio.TaskGroup() as loops:
             loops.create_task(supervisor.run(), name="engine")
             tidying = [loops.create_task(_expire(gateway), name="expire")]
             if config.store.retention_days is not None:
                 retention = Retention(gateway, store.lessons, store.erase, days=config.store.retention_days)
                 tidying.append(loops.create_task(retention.run(), name="retention"))
+            tidying.append(loops.create_task(_erase_rest(config, store), name="erase"))
             async with (
-                _releasing(loops, config, gateway, store.lessons, live, observers) as releaser,
+                _releasing(loops, config, gateway, store.lessons, live, observers, trainer) as (releaser, examiner),
                 _learning(loops, config, gateway, store.lessons, sockets, metrics, observers)
                 if learn
                 else nullcontext(),
-                _training(loops, config, model, renderer, releaser, store.lessons, observers)
-                if learn
+                _training(loops, config, trainer, renderer, releaser, store.lessons, observers)
+                if trainer is not None
                 else nullcontext() as training,
                 _listening(
-                    gateway, config, model, keys, supervisor, sockets, hurry, metrics, releaser, training
+                    *(gateway, config, model, keys, supervisor, sockets, hurry, metrics, releaser, examiner, training),
+                    make_commands(
+                        config,
+                        store,
+                        serving=Serving(releaser=releaser, engine=gateway.engine),
+                        let_go=partial(let_go, gateway),
+                        catch_up=observers.catch_up,
+                    ),
                 ) as url,
             ):
                 _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
@@ -204,6 +224,14 @@ async def _expire(gateway: Gateway) -> None:
         await asyncio.sleep(max(1.0, gateway.sessions.seconds_to_next_expiry()))
         for ended in gateway.sessions.expired():
             gateway.background.start(gateway.end_session(ended))
+
+
+async def _erase_rest(config: Config, store: SqliteStore) -> None:
+    """Erases what a command deleted that was stopped before that; a disk that fails leaves it to the next start."""
+    try:
+        await make_commands(config, store).forgetting.resume()
+    except StoreError as error:
+        log.warning("what was forgotten could not be erased", extra={"reason": str(error)})
 
 
 @asynccontextmanager
@@ -265,37 +293,75 @@ async def _releasing(
     lessons: LearningLog,
     live: LiveVersions,
     observers: Observers,
-) -> AsyncIterator[Releaser]:
-    """Loads what was live when the last run ended; candidates of the train loop come through the same door."""
-    renderer = gateway.renderer
-    probes = list(_rendered(renderer, PROBES))
-    limits = GateLimits(max_kl=config.release.max_kl, min_distinct=config.release.min_distinct)
-    gate = Gate(gateway.engine, probes, renderer.stop_token_ids, limits)
+    trainer: TrainerProcess | None,
+) -> AsyncIterator[tuple[Releaser, Examiner]]:
+    """Loads what was live when the last run ended; candidates of the train loop come through the same door.
+
+    Without a trainer nobody proves what they are, and they wait. Whatever answers is watched.
+    What goes live is examined now and then (`evaluation.eval_frequency`), beside everything else.
+    """
+    renderer, engine, settings = gateway.renderer, gateway.engine, config.release
+    prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
+    gate = Gate(engine, renderer, prober, GateLimits.of(settings), replay=lessons, model_id=gateway.model_id)
+    proving = (
+        None
+        if trainer is None
+        else Proving(
+            engine,
+            prober,
+            trainer,
+            settings=config.training.model_dump(mode="json"),
+            min_tokens=settings.probe_tokens,
+            min_correlation=settings.min_correlation,
+        )
+    )
     save_every = config.training.save_every
-    releaser = Releaser(lessons, gateway.engine, gate, live, save_every=save_every, on_change=observers.changed)
-    restoring = loops.create_task(releaser.restore(), name="restore")
+
+    async def on_measured(line: str, number: int, measures: Mapping[str, float]) -> None:
+        step = await lessons.add_metrics(line, number, measures)
+        if step is not None:
+            observers.evaluated(replace(step, metrics=measures))
+
+    def on_change(version: Version) -> None:
+        observers.changed(version)
+        examiner.changed(version)
+
+    examiner = Examiner(
+        gateway.engine,
+        renderer,
+        lambda line, number: releaser.loaded(line, number),
+        every=config.evaluation.eval_frequency,
+        on_measured=on_measured,
+    )
+    releaser = Releaser(lessons, engine, gate, live, proving=proving, save_every=save_every, on_change=on_change)
+    tasks = [
+        loops.create_task(releaser.restore(), name="restore"),
+        loops.create_task(examiner.run(), name="examine"),
+    ]
+    if settings.watch:
+        watch = Watch(lessons, releaser.roll_back, WatchLimits.of(settings))
+        tasks.append(loops.create_task(watch.run(), name="watch"))
     try:
-        yield releaser
+        yield releaser, examiner
     finally:
-        restoring.cancel()
-        await asyncio.wait((restoring,))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        if trainer is not None:
+            await trainer.close()
 
 
 @asynccontextmanager
 async def _training(
     loops: asyncio.TaskGroup,
     config: Config,
-    model: ModelFiles,
+    trainer: TrainerProcess,
     renderer: Renderer,
     releaser: Releaser,
     lessons: LearningLog,
     observers: Observers,
-) -> AsyncIterator[TrainLoop | None]:
-    """Trains beside serving, where there are weights to train. A step that leaving cuts short is taken again."""
-    if config.engine.type == "scripted":
-        yield None
-        return
-    trainer = TrainerProcess.of(config, model.path)
+) -> AsyncIterator[TrainLoop]:
+    """Trains beside serving. A step that leaving cuts short is taken again."""
     loop = make_train_loop(
         config,
         lessons,
@@ -316,7 +382,6 @@ async def _training(
     finally:
         task.cancel()
         await asyncio.wait((task,))
-        await trainer.close()
 
 
 def check_training(training: TrainingConfig) -> None:
@@ -347,13 +412,42 @@ def make_train_loop(
     settings = LoopSettings(
         batch_size=training.batch_size,
         max_wait_s=training.max_wait_s,
-        folder=training.save_path or config.store.data_dir / "versions",
+        folder=versions_folder(config),
         training=training.model_dump(mode="json"),
         anchors=tuple(_rendered(renderer, ANCHORS)),
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
     planner = make_planner(training, lessons, on_skip=on_skip)
     return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step)
+
+
+def versions_folder(config: Config) -> Path:
+    """Where checkpoints go."""
+    return config.training.save_path or config.store.data_dir / "versions"
+
+
+def make_commands(
+    config: Config,
+    store: SqliteStore,
+    *,
+    serving: Serving | None = None,
+    let_go: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext(),
+    catch_up: Callable[[], None] = lambda: None,
+) -> Commands:
+    """What a person may do to what was learned, for the running server, and for a command that has the store alone."""
+
+    def forget_records(lesson: Lesson) -> None:
+        catch_up()
+        forget_lines(config.store.data_dir / "records", lesson)
+
+    forgetting = Forgetting(
+        log=store.lessons,
+        take_back=partial(take_back, store.lessons, serving, reason="a conversation that it learned from is forgotten"),
+        let_go=let_go,
+        forget_records=forget_records,
+        erase=store.erase,
+    )
+    return Commands(log=store.lessons, forgetting=forgetting, folder=versions_folder(config), serving=serving)
 
 
 def make_planner(
@@ -476,7 +570,9 @@ async def _listening(
     hurry: asyncio.Event,
     metrics: Metrics,
     releaser: Releaser,
+    examiner: Examiner,
     training: TrainLoop | None,
+    commands: Commands,
 ) -> AsyncIterator[str]:
     """Listens for clients and for commands; leaving waits until running answers are finished, or until `hurry`."""
     app = App(
@@ -491,7 +587,15 @@ async def _listening(
     host, port = config.gateway.host, config.gateway.port
     public = HttpRunner(app.build(), config.gateway)
     train = None if training is None else partial(training.work, at_once=True)
-    admin = web.AppRunner(build_admin(gateway.store, keys, releaser.roll_back, train), access_log=None)
+
+    async def examine(
+        line: str, number: int, exam: Mapping[str, Json], on_progress: Callable[[int, int], None]
+    ) -> Json:
+        return (await examiner.examine(line, number, Exam.from_json(exam), on_progress=on_progress)).to_json()
+
+    admin = web.AppRunner(
+        build_admin(gateway.store, keys, releaser.roll_back, train, examine, commands), access_log=None
+    )
     await public.setup()
     await admin.setup()
     try:

@@ -15,6 +15,14 @@ from typing import Any, Self
 
 import httpx
 
+OPEN_GATE = (
+    *("release.max_kl=1000", "release.max_kl_prompt=1000", "release.max_length=1000", "release.max_against=1000"),
+    *("release.min_distinct=0", "release.min_entropy=0", "release.max_repetition=1", "release.max_empty=1"),
+    *("release.max_broken_calls=1", "release.max_refusals=1", "release.max_questions=1", "release.max_flattery=1"),
+    *("release.max_off_topic=1", "release.capability_items=0", "release.answer_tokens=16", "release.watch=false"),
+)
+"""Settings of a gate that objects to nothing: a random model has no language that could be lost. Proofs are made."""
+
 
 class Server:
     """`openclaw-rl up` over the scripted engine, unless the settings say otherwise.

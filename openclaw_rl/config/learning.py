@@ -88,7 +88,9 @@ class EvaluationConfig(Section):
     max_attempts: PositiveInt = setting(8, "How often a turn is tried, at growing intervals, when the judge fails.")
     canaries: bool = setting(True, "Mix known cases into every batch; a judge that gets them wrong is not believed.")
     redact: bool = setting(True, "Take secrets out of everything that is sent to an endpoint judge.")
-    eval_frequency: PositiveInt = later(100, "Optimiser steps between two evaluation runs.")
+    eval_frequency: PositiveInt | None = setting(
+        None, "Every so many versions of a user one is evaluated in the background; null = none."
+    )
 
 
 class TrainingConfig(Section):
@@ -210,9 +212,40 @@ class ReleaseConfig(Section):
     """How a new version proves itself before it serves."""
 
     max_kl: PositiveFloat = setting(1.0, "Farthest that a candidate may be from its parent, nats a token.")
+    max_kl_prompt: PositiveFloat = setting(
+        2.0, "The same of what it says itself to any single prompt, the user's own among them."
+    )
+    max_length: Annotated[float, Field(gt=1.0)] = setting(
+        1.8, "Longest that its answers may be, as a multiple of its parent's or the base model's."
+    )
     min_distinct: Share = setting(0.35, "Least share of different token pairs in a candidate's answers to the probes.")
-    probe_tokens: Annotated[int, Field(ge=256)] = later(
+    max_repetition: Share = setting(0.2, "How much more than the base model it may repeat itself, share of 3-grams.")
+    min_entropy: Share = setting(0.25, "Least entropy of its answers, as a share of the base model's.")
+    max_empty: Share = setting(0.1, "How many more of its answers than the base model's may be empty.")
+    max_broken_calls: Share = setting(0.3, "How many more of its answers may be broken tool calls, where tools are.")
+    max_refusals: Share = setting(0.25, "How many more of its answers may refuse.")
+    max_questions: Share = setting(0.3, "How many more of its answers may only ask back.")
+    max_flattery: Share = setting(0.3, "How many more of its answers may flatter who asks.")
+    max_off_topic: Share = setting(0.3, "How much less than the base model's its answers may be on topic.")
+    capability_items: NonNegativeInt = setting(400, "Questions with a known answer that it is asked; 0 = none.")
+    max_capability_loss: Share = setting(0.03, "Most of these that it may lose to its parent, beyond chance.")
+    max_capability_loss_from_base: Share = setting(0.06, "The same against the base model, over all versions.")
+    replay_turns: NonNegativeInt = setting(8, "Last turns of the user that a candidate is tried on.")
+    replay_tokens: PositiveInt = setting(1024, "Longest prompt and reply of these, in tokens.")
+    max_against: NonNegativeFloat = setting(
+        0.1, "How far it may go, in nats a token, against what the user said about these; beyond chance."
+    )
+    answer_tokens: PositiveInt = setting(96, "Longest answer of a version to a probe.")
+    probe_tokens: Annotated[int, Field(ge=256)] = setting(
         256, "Tokens over which engine and trainer must agree about the change."
+    )
+    min_correlation: Share | None = setting(
+        None, "Least correlation of what both say of it; null = 0.99 in float32, 0.9 in less."
+    )
+    watch: bool = setting(True, "Watch the version that answers, and go back to its parent when it does badly.")
+    watch_turns: PositiveInt = setting(50, "Last turns of the parent that the version is held against.")
+    alarm_odds: Annotated[float, Field(gt=1.0)] = setting(
+        1000.0, "Go back when its turns are so many times likelier for a bad version than for its parent."
     )
 
 

@@ -55,6 +55,11 @@ class TokenMemory:
         while self._num_bytes > self._max_bytes and len(self._turns) > 1:
             self._drop(next(iter(self._turns)))
 
+    def forget(self, session: str) -> None:
+        """Every turn of a session; another one may come to have its name."""
+        for name in [name for name in self._turns if name.rpartition(".")[0] == session]:
+            self._drop(name)
+
     async def get(self, session: str, index: int) -> TurnTokens | None:
         """The tokens of a turn; None if they were never stored, or if another model's tokenizer made them."""
         name = turn_id(session, index)

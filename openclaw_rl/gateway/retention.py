@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
-from openclaw_rl.errors import StoreError
+from openclaw_rl.errors import OpenClawError, StoreError
 from openclaw_rl.gateway.exchange import Gateway
 
 log = logging.getLogger("openclaw_rl.gateway")
@@ -87,10 +88,30 @@ class Retention:
     async def _delete(self, session: str) -> bool:
         if self._gateway.sessions.is_open(session):  # its client came back, and is being answered
             return False
-        self._gateway.leaving.add(session)
         self._has_traces = True
-        try:
+        with let_go(self._gateway, [session]):
             await self._archive.delete_session(session)
-        finally:
-            self._gateway.leaving.discard(session)
         return True
+
+
+class StillAnswering(OpenClawError):
+    """A session cannot go: an answer of it is under way."""
+
+
+@contextmanager
+def let_go(gateway: Gateway, sessions: Sequence[str]) -> Iterator[None]:
+    """Ends sessions that are to be deleted inside: meanwhile nobody takes them up again, and no ids of them are kept.
+
+    `StillAnswering` if one of them is being answered; it ends with that answer.
+    """
+    for session in sessions:
+        gateway.sessions.end(session)
+    if running := [session for session in sessions if gateway.sessions.is_open(session)]:
+        raise StillAnswering(f"{running[0]} is being answered just now and ends with that answer; try again then")
+    gateway.leaving.update(sessions)
+    try:
+        yield
+    finally:
+        gateway.leaving.difference_update(sessions)
+        for session in sessions:
+            gateway.memory.forget(session)

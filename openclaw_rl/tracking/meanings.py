@@ -30,5 +30,11 @@ MEANINGS: Mapping[str, str] = {
     "step/samples": "Samples in the batch, replayed ones and anchors included.",
     "step/tokens": "Tokens computed, prompts and teachers included.",
     "step/seconds": "How long the step took in the trainer.",
+    "eval/capability": "Share of the capability items that the version gets right (evaluation.eval_frequency).",
+    "eval/tokens": "Mean length of its answers to held-out questions.",
+    "eval/on_topic": "How far these answers are about their question, 0 to 1.",
+    "eval/repetition": "Share of three-word sequences in them that were there before.",
+    "eval/refusals": "Share of them that refuse.",
+    "eval/questions_back": "Share of them that only ask back.",
     "step/overhead_share": "Share of that time outside of forward and backward passes.",
 }

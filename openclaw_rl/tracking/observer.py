@@ -21,6 +21,9 @@ class Observer:
     def stepped(self, step: Step) -> None:
         """A step ended: done, or discarded."""
 
+    def evaluated(self, step: Step) -> None:
+        """The version of a step was measured; `metrics` has these measures alone."""
+
     def changed(self, version: Version) -> None:
         """A version has another state than before, such as live or rejected."""
 

@@ -43,9 +43,22 @@ class Observers:
         for one in self._listeners:
             one.tell(lambda observer: observer.stepped(step))
 
+    def evaluated(self, step: Step) -> None:
+        for one in self._listeners:
+            one.tell(lambda observer: observer.evaluated(step))
+
     def changed(self, version: Version) -> None:
         for one in self._listeners:
             one.tell(lambda observer: observer.changed(version))
+
+    def catch_up(self, timeout_s: float = CLOSE_S) -> None:
+        """Returns when all have heard what they were told, or are off. Blocks, no longer than `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        for one in self._listeners:
+            heard = threading.Event()
+            one.tell(lambda _, heard=heard: heard.set())  # type: ignore[misc]
+            while not (one.is_off or heard.wait(0.05)) and time.monotonic() < until:
+                pass
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Lets them hear the rest and close. Blocks, no longer than `timeout_s`."""
@@ -68,6 +81,10 @@ class _Listener:
         self._is_off = False
         self._thread = threading.Thread(target=self._listen, name=f"tracking {observer.name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_off(self) -> bool:
+        return self._is_off
 
     def tell(self, event: Callable[[Observer], None]) -> None:
         if self._is_off:

@@ -36,7 +36,8 @@ class PrometheusObserver(Observer):
         self._states = {(version.line, version.number): version.state for version in known}
         self._count()
         for name in MEANINGS:
-            self._gauge(name)
+            if not name.startswith("eval/"):  # a capability of 0 before the first evaluation would be a false alarm
+                self._gauge(name)
 
     def skipped(self, line: str, sample_ids: Sequence[str], why: Skip) -> None:
         self._skipped.labels(why).inc(len(sample_ids))
@@ -45,6 +46,10 @@ class PrometheusObserver(Observer):
         self._steps.labels(step.state).inc()
         if step.state == "done":
             self._samples.inc(len(step.sample_ids))
+        for name, value in step.metrics.items():
+            self._gauge(name).set(value)
+
+    def evaluated(self, step: Step) -> None:
         for name, value in step.metrics.items():
             self._gauge(name).set(value)
 

@@ -9,15 +9,17 @@ ids, scores and hints, hints without secrets; no message, no token, and nothing 
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 
 from openclaw_rl.redaction import redact
 from openclaw_rl.tracking.observer import Observer
-from openclaw_rl.types import Credit, Json, JudgedTurn, Step, version_label
+from openclaw_rl.types import Credit, Json, JudgedTurn, Lesson, Step, version_label
 
 TURNS, STEPS = "turns.jsonl", "steps.jsonl"
 
@@ -38,7 +40,51 @@ class RecordsObserver(Observer):
 
     def _add(self, name: str, line: Mapping[str, object]) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        append_line(self._folder / name, orjson.dumps(line))
+        with _alone(self._folder):
+            append_line(self._folder / name, orjson.dumps(line))
+
+
+def forget_lines(folder: Path, lesson: Lesson) -> None:
+    """Leaves no line about the turns of a lesson, and no name of theirs in lines about steps. Blocking."""
+    for name in (TURNS, STEPS):
+        path = folder / name
+        if not path.exists():
+            continue
+        with _alone(folder):
+            lines = path.read_bytes().splitlines()
+            kept = [line for line in (_without(each, lesson) for each in lines) if line is not None]
+            scratch = path.with_name(f".{name}.new")
+            scratch.touch(mode=0o600)
+            scratch.write_bytes(b"".join(line + b"\n" for line in kept))
+            scratch.replace(path)
+
+
+def _without(line: bytes, lesson: Lesson) -> bytes | None:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None  # what a crash tore says nothing
+    if record["line"] != lesson.line:
+        return line
+    if lesson.everything or ("turn" in record and lesson.holds(record["turn"])):
+        return None
+    for name in ("samples", "replayed"):
+        if name in record:
+            record[name] = [one for one in record[name] if not lesson.holds(one)]
+    if any(session in record.get("reason", "") for session in lesson.sessions):
+        record["reason"] = ""
+    return orjson.dumps(record)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Nobody else writes to these files meanwhile, in this process or in another."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def append_line(path: Path, line: bytes) -> None:

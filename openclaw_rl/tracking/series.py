@@ -30,6 +30,9 @@ class SeriesObserver(Observer):
         if step.state == "done":
             self.put(step, {**step.metrics, **self._counts[step.line]})
 
+    def evaluated(self, step: Step) -> None:
+        self.put(step, step.metrics)
+
     @abstractmethod
     def put(self, step: Step, metrics: Mapping[str, float]) -> None:
         """A point of the series of `step.line`."""

@@ -20,7 +20,7 @@ from openclaw_rl.train.process import TrainerProcess
 from openclaw_rl.types import TRAINING_PAUSED
 from tests.faults.processes import gateway
 from tests.faults.training_child import make_loop, make_releaser
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 from tests.unit.train.made import sample
 from tests.unit.train.stored import put_samples
@@ -101,8 +101,7 @@ def test_chat_goes_on_while_training_waits_for_room(tmp_path: Path) -> None:
         "training.batch_size=1",
         "training.max_wait_s=0.1",
         "training.truncated=score",  # a random model never comes to an end
-        "release.max_kl=1000",
-        "release.min_distinct=0",
+        *OPEN_GATE,
     )
     with Server(tmp_path / "data", *settings) as server:
         reader = StoreReader.open(tmp_path / "data")

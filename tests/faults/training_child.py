@@ -4,7 +4,7 @@ python -m tests.faults.training_child DIR MODEL [NAME:COUNT ...]
 
 Ends with status 0 when nothing is left to learn from. The names are places for the trainer's process to die at, one
 process after the other: the loop goes on with the next. Loop, planner, trainer and releaser are those of the pipeline;
-the engine is one that checks what it is given, and serves nothing.
+the engine is one that checks what it is given and serves nothing, and the gate finds nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 from openclaw_rl.config.learning import TrainingConfig
 from openclaw_rl.errors import EngineRefused, TrainerLost
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.release.gate import Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
@@ -31,6 +30,7 @@ from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.process import TrainerProcess
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
+from tests.unit.release.fakes import OpenDoor
 
 CONTROL = (
     "train.planned",
@@ -93,8 +93,8 @@ def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, folder: 
 
 def make_releaser(store: SqliteStore) -> Releaser:
     engine = CheckingEngine()
-    gate = Gate(engine, [(1, 2)], (2,), GateLimits(max_kl=1.0, min_distinct=0.0))
-    return Releaser(store.lessons, engine, gate, LiveVersions(), save_every=1)
+    door = OpenDoor()
+    return Releaser(store.lessons, engine, door, LiveVersions(), proving=door, save_every=1)
 
 
 class Doomed:

@@ -22,8 +22,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"logs", "plugins"}),
     frozenset({"config"}),
     frozenset({"render", "model"}),
+    frozenset({"evaluation"}),
     # the stages: they meet as protocols, in pipeline.py
-    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "tracking", "evaluation"}),
+    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "tracking"}),
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),

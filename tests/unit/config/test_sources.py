@@ -127,7 +127,7 @@ def test_a_typo_in_a_section_names_the_section_or_the_key(tmp_path: Path) -> Non
 
 
 def test_a_key_that_resembles_nothing_lists_what_there_is() -> None:
-    with pytest.raises(ConfigError, match=r"release has: max_kl, min_distinct, probe_tokens"):
+    with pytest.raises(ConfigError, match=r"release has: max_kl, max_kl_prompt, max_length"):
         load_config(env={}, overrides=["release.qqqqqqqq=1"])
     with pytest.raises(ConfigError, match=r"the tree has: model, gateway"):
         load_config(env={}, overrides=["qqqqqqqq=1"])

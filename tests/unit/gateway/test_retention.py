@@ -15,8 +15,8 @@ from openclaw_rl.engine.scripted import ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.gateway.exchange import Background, Gateway
 from openclaw_rl.gateway.identify import Identity
-from openclaw_rl.gateway.memory import TokenMemory
-from openclaw_rl.gateway.retention import AGAIN_S, DAY_S, Retention
+from openclaw_rl.gateway.memory import TokenMemory, TurnTokens
+from openclaw_rl.gateway.retention import AGAIN_S, DAY_S, Retention, StillAnswering, let_go
 from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
@@ -271,6 +271,27 @@ async def test_a_session_that_is_being_deleted_is_not_taken_up_again(
     exchange = await gateway.begin(asked, identity, user="ann", digest="d", dialect="chat")
     assert exchange.turn_ids == ("ann/s-1.0",)
     exchange.give_up()
+
+
+async def test_a_session_that_is_being_answered_cannot_go_and_ends_with_the_answer(
+    gateway: Gateway, store: SqliteStore, clock: Clock
+) -> None:
+    await remember(store, "s-1", "new", clock(), closed=False)
+    asked = Request(messages=(Message(role="user", content="and on"),), sampling=Sampling(max_tokens=20))
+    identity = Identity(client="test", session_key="s-1", kind="main")
+    exchange = await gateway.begin(asked, identity, user="ann", digest="d", dialect="chat")
+    with pytest.raises(StillAnswering, match="s-1 is being answered"), let_go(gateway, ["s-1"]):
+        raise AssertionError("it must not go")
+    assert (gateway.leaving, gateway.sessions.is_open("s-1")) == (set(), True)
+    async for _ in exchange.pieces():
+        pass
+    await exchange.commit()
+    await exchange.delivered()
+    assert not gateway.sessions.is_open("s-1")
+    gateway.memory.put("s-1.7", TurnTokens([1], [2], 0, b""))
+    with let_go(gateway, ["s-1"]):
+        assert gateway.leaving == {"s-1"}
+    assert (gateway.leaving, await gateway.memory.get("s-1", 7)) == (set(), None)
 
 
 def session_of(turn_id: str) -> str:

@@ -94,6 +94,22 @@ def test_everything_is_heard_in_order_in_a_thread_of_its_own() -> None:
     assert len(first.threads | second.threads | {threading.get_ident()}) == 3
 
 
+def test_catching_up_waits_for_all_but_those_that_are_off() -> None:
+    slow, broken = Hanging(), Broken()
+    observers = Observers([broken, slow])
+    for number in (1, 2, 3):
+        observers.stepped(step(number))
+    assert slow.is_in.wait(10)
+    before = time.monotonic()
+    observers.catch_up(timeout_s=0.2)
+    assert time.monotonic() - before < 10
+    slow.let_go.set()
+    observers.changed(version(1))
+    observers.catch_up()
+    assert slow.heard == [version(1)]
+    observers.close()
+
+
 def test_one_that_raises_is_off_with_one_warning_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     broken, diary = Broken(), Diary()
     observers = Observers([broken, diary])

@@ -40,6 +40,15 @@ def test_gauges_hold_the_last_step_and_counters_all() -> None:
     assert f"# HELP openclaw_rl_loss_opd {MEANINGS['loss/opd']}" in metrics.text().decode()
 
 
+def test_an_evaluation_is_a_gauge_only_once_there_was_one() -> None:
+    metrics = Metrics()
+    observer = PrometheusObserver(metrics.registry)
+    assert "openclaw_rl_eval_capability" not in samples(metrics)
+    observer.evaluated(step(3, metrics={"eval/capability": 0.5}))
+    assert samples(metrics)["openclaw_rl_eval_capability"] == 0.5
+    assert 'openclaw_rl_steps_total{state="done"}' not in samples(metrics), "no step ended"
+
+
 def test_versions_are_counted_by_their_state() -> None:
     metrics = Metrics()
     observer = PrometheusObserver(metrics.registry, [version(1, "retired"), version(2), version(1, line="ann")])

@@ -1,0 +1,203 @@
+"""Does it learn, how soon, and what does that cost: simulated people on the real system, and its opponents.
+
+    python benchmarks/learning.py [--json] [--quick | --full | --tune] [--arms NAMES] [--dir DIRECTORY]
+                                   [section.key=value ...]
+
+An arm is the whole system (`openclaw-rl up`, the embedded model, every version behind its gate) with some settings. In
+each of its sessions a person with a hidden preference asks a question that nobody asked them before, reacts to at most
+three replies, and comes back when what was said is learned. All people of an arm talk side by side, each a user with a
+line of their own. Who had three good first replies in a row is stable and leaves; the session in which that began
+counts. Who never was counts as the cap, marked ">".
+
+    default      the product as it is
+    reference    the published recipe, at the learning rate and batch size that the grid below found best for it
+    published    the same with the values that it was published with
+    grpo, opd    the product with one half of its objective
+    memory       no training: the preferences that the judge found, in the system prompt
+    none         no training, nothing remembered
+
+A partial batch is taken at the end of a session (`training.max_wait_s` is not waited for): the person comes back later.
+The reference has no such clock and takes whole batches only, as it was published.
+
+Preference, topic and length are those of answers to 12 held-out questions, asked through the gateway and not learned
+from; capability is the share of all items that come out right (evaluation/capability.py). Without flags: default and
+reference, three seeds. `--full`: all arms, three users, five seeds. What is finished stands in DIR/learning.jsonl, and
+a second start with the same --dir goes on there. `--tune` measures the grid, on other people and other seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
+
+from benchmarks.learning_arms import ARMS, GRID, GRID_BATCHES, GRID_RATES, LABELS, TUNE_CAP, TUNE_PEOPLE, TUNED, trained
+from benchmarks.learning_plots import plot
+from benchmarks.learning_results import (
+    Cell,
+    RecordFile,
+    Summary,
+    figures,
+    grid_text,
+    sessions_ratio,
+    summarise,
+    table,
+    winners,
+)
+from benchmarks.learning_run import Plan, run_arm, say
+from benchmarks.load import LoadError
+from openclaw_rl.errors import OpenClawError
+from openclaw_rl.evaluation.sessions import IN_A_ROW
+
+SESSION_S, VERSION_S, ANSWER_S, EXAM_S, START_S = 8.0, 30.0, 0.8, 40.0, 15.0
+"""Seconds of a person's session, of a step with its gate, of a held-out answer, of all capability items, of a start;
+on two cores, people side by side."""
+SAMPLES_A_SESSION = 3.0
+GATE_ITEMS = 100
+"""Capability items that the gate asks of each version, but with `--full`: 400 of them, as by default, take longer
+than everything else about a version. At the end all items are asked either way."""
+
+
+async def run_arms(names: Sequence[str], plan: Plan, file: RecordFile, directory: Path) -> dict[str, Summary]:
+    """The people of one simulated user at a time: what is finished of an arm is kept when the rest is interrupted."""
+    found: dict[str, Summary] = {}
+    for name in names:
+        records = [one for part in plan.by_user() for one in await run_arm(ARMS[name], part, file, directory)]
+        found[name] = summarise(name, records)
+    return found
+
+
+async def tune(file: RecordFile, directory: Path, settings: Sequence[str]) -> list[Cell]:
+    """The same grid for both presets, on people that nothing else is measured with; the gate asks no items here."""
+    no_items = ("release.capability_items=0", *settings)
+    plan = Plan(people=TUNE_PEOPLE, cap=TUNE_CAP, num_held_out=0, settings=no_items)
+    cells: list[Cell] = []
+    for preset in TUNED:
+        for rate in GRID_RATES:
+            for batch_size in GRID_BATCHES:
+                name = f"{preset}, lr {rate:g}, batch {batch_size}"
+                records = await run_arm(trained(name, name, preset, rate, batch_size), plan, file, directory)
+                cells.append(Cell.of(preset, rate, batch_size, records))
+                say(grid_text(cells[-1:]))
+    return cells
+
+
+def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
+    """Which arms, and how much of each."""
+    arms: tuple[str, ...] = ("default", "reference")
+    users: tuple[str, ...] = ("brief",)
+    num_seeds, cap = 3, 12
+    if arguments.full:
+        arms, users, num_seeds, cap = tuple(ARMS), ("brief", "friendly", "steps"), 5, 24
+    if arguments.quick:
+        num_seeds, cap = 1, 4
+    num_seeds, cap = arguments.seeds or num_seeds, arguments.cap or cap
+    arms = tuple(arguments.arms.split(",")) if arguments.arms else arms
+    if unknown := [name for name in arms if name not in ARMS]:
+        raise LoadError(f"there is no arm {', '.join(unknown)}; arms are {', '.join(ARMS)}")
+    people = tuple((user, seed) for user in users for seed in range(1, num_seeds + 1))
+    gate = () if arguments.full else (f"release.capability_items={GATE_ITEMS}",)
+    plan = Plan(people=people, cap=cap, settings=(*gate, *arguments.settings))
+    return arms, replace(plan, probe_every=0, num_held_out=4, num_items=64) if arguments.quick else plan
+
+
+def estimate_s(arms: Sequence[str], plan: Plan) -> float:
+    """The longest that it can take on two cores: nobody becomes stable, and each session of each person is a step."""
+    total = 0.0
+    for name in arms:
+        arm = ARMS[name]
+        steps = min(1.0, SAMPLES_A_SESSION / arm.batch_size) if arm.learns else 0.0
+        probes = 2 + (plan.cap // plan.probe_every if plan.probe_every else 0)
+        each = plan.cap * (SESSION_S + steps * VERSION_S) + probes * plan.num_held_out * ANSWER_S + EXAM_S
+        total += START_S + len(plan.people) * each
+    return total
+
+
+def report(summaries: Mapping[str, Summary], plan: Plan, spent_s: float) -> str:
+    """What a person reads."""
+    lines = [table(summaries, LABELS), ""]
+    for title, other, bar in (
+        ("sessions_vs_reference", "reference", "≤ 0.8, aim ≤ 0.5"),
+        ("sessions_vs_memory", "memory", ""),
+    ):
+        ratio = sessions_ratio(summaries.get("default"), summaries.get(other))
+        if ratio is not None:
+            lines.append(
+                f"{title:24} {ratio!s:>10}  mean sessions of default over those of {other}{f'  ({bar})' if bar else ''}"
+            )
+    lines += [
+        "",
+        f"At most {plan.cap} sessions; in brackets 95 % intervals over {len(plan.people)} people, or capability items.",
+        "The reference is our re-implementation of the published recipe. Learning rate and batch of both come from",
+        "the same grid, measured on other people and seeds:",
+        grid_text(GRID) or "  not measured yet: run with --tune",
+        f"{spent_s / 60:.1f} minutes",
+    ]
+    return "\n".join(lines)
+
+
+async def whole(arguments: argparse.Namespace, directory: Path) -> None:
+    began_at, file = time.monotonic(), RecordFile(directory / "learning.jsonl")
+    if arguments.tune:
+        cells = await tune(file, directory, arguments.settings)
+        print(grid_text(cells))
+        print("for the script:")
+        for cell in cells:
+            print(f"    {cell!r},")
+        print(f"TUNED = { ({name: (cell.learning_rate, cell.batch_size) for name, cell in winners(cells).items()}) }")
+        return
+    arms, plan = plan_of(arguments)
+    say(f"at most {estimate_s(arms, plan) / 60:.0f} minutes on two cores that have nothing else to do")
+    summaries = await run_arms(arms, plan, file, directory)
+    spent_s = time.monotonic() - began_at
+    print(report(summaries, plan, spent_s))
+    if arguments.plot is not None:
+        plot(summaries, LABELS, arguments.plot)
+        print(f"plot: {arguments.plot}")
+    if arguments.json:
+        extra = {"cap": plan.cap, "people": len(plan.people), "grid": [asdict(cell) for cell in GRID]}
+        print(json.dumps({**figures(summaries), **extra, "seconds": round(spent_s, 1)}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure how soon simulated people are content, and what it costs.")
+    parser.add_argument("--json", action="store_true", help="also print all figures as one JSON object, last")
+    how_much = parser.add_mutually_exclusive_group()
+    how_much.add_argument("--quick", action="store_true", help="one seed, few sessions: only to see that it runs")
+    how_much.add_argument("--full", action="store_true", help="all arms, three users, five seeds: hours on a CPU")
+    how_much.add_argument("--tune", action="store_true", help="the grid of learning rate and batch size, both presets")
+    parser.add_argument("--arms", help=f"some of {','.join(ARMS)}, separated by commas")
+    parser.add_argument("--seeds", type=int, help="people of each simulated user")
+    parser.add_argument("--cap", type=int, help="most sessions of a person")
+    parser.add_argument("--dir", type=Path, help="where stores and finished records lie; a second start goes on there")
+    parser.add_argument("settings", nargs="*", help="section.key=value, for the system of every arm")
+    parser.add_argument("--plot", type=Path, help="write a PNG of both curves")
+    arguments = parser.parse_args()
+    if arguments.plot is not None and find_spec("matplotlib") is None:
+        parser.error("--plot needs the package matplotlib: pip install openclaw-rl[evaluation]")
+    if arguments.cap is not None and arguments.cap < IN_A_ROW:
+        parser.error(f"--cap must be at least {IN_A_ROW}: so many good first replies in a row are stable")
+    try:
+        if arguments.dir is not None:
+            arguments.dir.mkdir(parents=True, exist_ok=True)
+            asyncio.run(whole(arguments, arguments.dir))
+        else:
+            with tempfile.TemporaryDirectory(prefix="bench-learning-") as directory:
+                asyncio.run(whole(arguments, Path(directory)))
+    except (LoadError, OpenClawError) as error:
+        print(f"the benchmark failed: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
