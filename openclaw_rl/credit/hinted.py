@@ -3,6 +3,11 @@
     after_history   ... <last message> <the hint> <opening of the answer>       shares all but the last few ids
     last_user       ... <last message of the user + the hint> ... <opening>     shares what stands before it
 
+Next to the action a hint follows the user's own words, as if the user had thought of it at once; after a tool's result
+it is a message of its own. It stands there bare: of 24 questions the embedded model, told to answer in one sentence,
+answers 24 about the matter so, 20 where the hint is a message of its own, and 12 where a preamble asks it to keep the
+hint in mind.
+
 The ids that the turn was sampled behind are never made anew. Next to the action only the end of the prompt changes: the
 conversation is rendered with and without the hint, and what differs at the end is put in the place of the prompt's own
 end. Elsewhere the whole conversation is rendered around the sampled answers, and whatever it has in common with the
@@ -11,7 +16,7 @@ prompt at its beginning is shared. A forced tool call opens a hinted prompt's an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -25,6 +30,9 @@ Placement = Literal["after_history", "last_user"]
 # user after a user, may take the system's.
 _ROLES: tuple[Role, ...] = ("user", "system")
 
+_TAG = "[A note on this request]"
+"""Stands before a hint in an earlier message of the user, which others follow."""
+
 
 def unhinted(turn: Turn) -> Candidate:
     """The teacher reads what the student read."""
@@ -33,37 +41,50 @@ def unhinted(turn: Turn) -> Candidate:
 
 def beside_action(turn: Turn, hint: str, renderer: Renderer) -> Candidate | None:
     """The hint right before the answer, by exchanging the end of the prompt; None where that cannot be done exactly."""
-    body = _without_prefill(turn)
     plain = _rendered(turn.messages, turn, renderer, {})
     if plain is None:
         return None
-    found: list[tuple[int, ...]] = []
-    for role in _ROLES:
-        hinted = _rendered([*turn.messages, _note(hint, role)], turn, renderer, {})
-        if hinted is None or hinted == plain:  # the template refuses it, or has swallowed it
-            continue
-        num_same = _num_common(plain, hinted)
-        end = plain[num_same:]
-        cut = len(body) - len(end)
-        # The id before the cut must be the same too: the new end was encoded to follow it.
-        if cut > 0 and num_same > 0 and body[cut:] == end and body[cut - 1] == plain[num_same - 1]:
-            found.append(body[:cut] + hinted[num_same:])
-    return _candidate(turn, hint, found)
+    for ways in _beside(turn.messages, hint):
+        rendered = [_rendered(way, turn, renderer, {}) for way in ways]
+        exchanged = [_exchanged(turn, plain, ids) for ids in rendered if ids is not None]
+        if found := [ids for ids in exchanged if ids is not None]:
+            return _candidate(turn, hint, found)
+    return None
+
+
+def _beside(messages: Sequence[Message], hint: str) -> Iterator[list[list[Message]]]:
+    """Ways to say it next to the action, the better ones first; of equally good ones any may do."""
+    if messages and messages[-1].role == "user":
+        yield [_added(messages, len(messages) - 1, hint)]
+    yield [[*messages, Message(role=role, content=hint)] for role in _ROLES]
+
+
+def _exchanged(turn: Turn, plain: tuple[int, ...], hinted: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The turn's own prompt with the end of `hinted` in place of its own; None where the ids do not fit together."""
+    body = _without_prefill(turn)
+    num_same = _num_common(plain, hinted)
+    end = plain[num_same:]
+    cut = len(body) - len(end)
+    if hinted == plain:  # the template has swallowed it
+        return None
+    # The id before the cut must be the same too: the new end was encoded to follow it.
+    fits = cut > 0 and num_same > 0 and body[cut:] == end and body[cut - 1] == plain[num_same - 1]
+    return body[:cut] + hinted[num_same:] if fits else None
 
 
 def in_whole(
     turn: Turn, hint: str, renderer: Renderer, placement: Placement, sampled: Mapping[int, Sequence[int]]
 ) -> Candidate | None:
     """The hint in a conversation that is rendered anew around its sampled answers; None if no way is accepted."""
-    found: list[tuple[int, ...]] = []
-    if placement == "after_history":
-        plain = _rendered(turn.messages, turn, renderer, sampled)
-        ways = [_rendered([*turn.messages, _note(hint, role)], turn, renderer, sampled) for role in _ROLES]
-        found = [ids for ids in ways if ids is not None and ids != plain]
-    if not found:
-        ids = _rendered(_in_last_user(turn.messages, hint), turn, renderer, sampled)
-        found = [] if ids is None else [ids]
-    return _candidate(turn, hint, found)
+    users = [i for i, message in enumerate(turn.messages) if message.role == "user"]
+    last_user = _added(turn.messages, users[-1] if users else len(turn.messages) - 1, f"{_TAG}\n{hint}")
+    beside = list(_beside(turn.messages, hint)) if placement == "after_history" else []
+    plain = _rendered(turn.messages, turn, renderer, sampled)
+    for ways in (*beside, [last_user]):
+        rendered = [_rendered(way, turn, renderer, sampled) for way in ways]
+        if found := [ids for ids in rendered if ids is not None and ids != plain]:
+            return _candidate(turn, hint, found)
+    return None
 
 
 def sampled_answers(turn: Turn, turns: Sequence[Turn]) -> dict[int, tuple[int, ...]]:
@@ -80,15 +101,10 @@ def sampled_answers(turn: Turn, turns: Sequence[Turn]) -> dict[int, tuple[int, .
     return sampled
 
 
-def _note(hint: str, role: Role) -> Message:
-    return Message(role=role, content=f"Keep this in mind for your next reply, without mentioning it: {hint}")
-
-
-def _in_last_user(messages: Sequence[Message], hint: str) -> list[Message]:
-    users = [i for i, message in enumerate(messages) if message.role == "user"]
-    at = users[-1] if users else len(messages) - 1
-    hinted = replace(messages[at], content=f"{messages[at].content}\n\n[A note on this request]\n{hint}")
-    return [*messages[:at], hinted, *messages[at + 1 :]]
+def _added(messages: Sequence[Message], at: int, text: str) -> list[Message]:
+    """With a paragraph more in one message."""
+    longer = replace(messages[at], content=f"{messages[at].content}\n\n{text}")
+    return [*messages[:at], longer, *messages[at + 1 :]]
 
 
 def _rendered(
@@ -100,10 +116,8 @@ def _rendered(
         return None
 
 
-def _candidate(turn: Turn, hint: str, found: Sequence[tuple[int, ...]]) -> Candidate | None:
+def _candidate(turn: Turn, hint: str, found: Sequence[tuple[int, ...]]) -> Candidate:
     """Of several ways to say it, the one that shares most with the prompt; the first of equals."""
-    if not found:
-        return None
     prefill = turn.prompt_ids[len(turn.prompt_ids) - turn.num_prefill :]
     prompts = [ids + prefill for ids in found]
     shared = [_num_common(turn.prompt_ids, ids) for ids in prompts]

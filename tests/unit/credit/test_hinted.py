@@ -23,7 +23,6 @@ USER = Message(role="user", content="Which files are there?")
 CALL = Message(role="assistant", reasoning="again", tool_calls=(ToolCall(id="c1", name="ls", arguments="{}"),))
 RESULT = Message(role="tool", content="a.txt", tool_call_id="c1")
 ANSWER = Message(role="assistant", content="the weather")
-NOTE = f"Keep this in mind for your next reply, without mentioning it: {HINT}"
 
 TOKENIZER = byte_level()
 CONTROL = {token.content: number for number, token in TOKENIZER.get_added_tokens_decoder().items()}
@@ -58,6 +57,14 @@ def letters(renderer: Renderer, text: str, end: int) -> list[int]:
     return [*(token for letter in text for token in renderer.encode(letter)), end]
 
 
+def with_hint(messages: Sequence[Message], hint: str) -> list[Message]:
+    """The user's last words go on with it; after a tool's result the user speaks again."""
+    *before, last = messages
+    if last.role == "user":
+        return [*before, Message(role="user", content=f"{last.content}\n\n{hint}")]
+    return [*messages, Message(role="user", content=hint)]
+
+
 @pytest.mark.parametrize(
     "messages",
     [
@@ -84,8 +91,9 @@ def test_next_to_the_action_all_but_the_opening_of_the_answer_is_shared(
     assert candidate is not None
     assert candidate.hint == HINT
     opening = 1 + len(renderer.encode("assistant\n"))
-    assert candidate.num_shared >= len(turn.prompt_ids) - opening - len(prefill)
-    expected = renderer.render([*messages, Message(role="user", content=NOTE)], [TOOL], sampled) + prefill
+    closing = 1 + len(renderer.encode("\n"))
+    assert candidate.num_shared >= len(turn.prompt_ids) - closing - opening - len(prefill)
+    expected = renderer.render(with_hint(messages, HINT), [TOOL], sampled) + prefill
     assert teacher_ids(turn, candidate) == expected
 
 
@@ -107,8 +115,7 @@ def test_fifty_random_conversations_keep_every_sampled_id(renderer: Renderer) ->
         turn = turn_of(renderer, messages, [TOOL] * rng.randrange(2), sampled)
         candidate = beside_action(turn, hint, renderer)
         assert candidate is not None
-        note = Message(role="user", content=f"Keep this in mind for your next reply, without mentioning it: {hint}")
-        assert teacher_ids(turn, candidate) == renderer.render([*messages, note], turn.tools, sampled)
+        assert teacher_ids(turn, candidate) == renderer.render(with_hint(messages, hint), turn.tools, sampled)
 
 
 def test_in_the_last_user_message_the_tool_cycle_after_it_is_kept(renderer: Renderer) -> None:
@@ -165,11 +172,11 @@ def test_a_hint_does_not_cost_the_thoughts_of_a_running_tool_cycle(thinking: Pac
         assert candidate is not None
         assert candidate.num_shared >= len(turn.prompt_ids) - opening
         text = spelled(thinking, teacher_ids(turn, candidate))
-        assert text.endswith(f"<|im_start|>system\n{NOTE}<|im_end|>\n<|im_start|>assistant\n")
+        assert text.endswith(f"<|im_start|>system\n{HINT}<|im_end|>\n<|im_start|>assistant\n")
     plain = turn_of(thinking, (USER,), [TOOL])
     chosen = beside_action(plain, HINT, thinking)
     assert chosen is not None
-    assert f"<|im_start|>user\n{NOTE}" in spelled(thinking, teacher_ids(plain, chosen))
+    assert f"<|im_start|>user\n{USER.content}\n\n{HINT}<|im_end|>" in spelled(thinking, teacher_ids(plain, chosen))
 
 
 def load_template(folder: Path, refuse: str = "") -> TemplateRenderer:
@@ -186,25 +193,23 @@ def test_a_template_of_any_kind_shares_all_but_the_opening(tmp_path: Path) -> No
     turn = turn_of(renderer, (USER, ANSWER, USER), (), {1: answer})
     candidate = beside_action(turn, HINT, renderer)
     assert candidate is not None
-    assert len(turn.prompt_ids) - candidate.num_shared <= len(renderer.encode("[assistant] "))
+    assert len(turn.prompt_ids) - candidate.num_shared <= 2 + len(renderer.encode("[assistant] "))
     assert spelled(renderer, teacher_ids(turn, candidate)).endswith(
-        f"<|im_start|>[user] {NOTE}<|im_end|><|im_start|>[assistant] "
+        f"<|im_start|>[user] {USER.content}\n\n{HINT}<|im_end|><|im_start|>[assistant] "
     )
 
 
-def test_a_family_that_takes_no_message_there_gets_the_hint_in_the_last_user_message(tmp_path: Path) -> None:
-    """It wants user and assistant in turns, and no system message: ours would be lost without a trace."""
+def test_a_family_that_takes_no_message_there_gets_the_hint_in_the_users_own(tmp_path: Path) -> None:
+    """It wants user and assistant in turns, and no system message: a message of ours would be refused."""
     refuse = "{{ raise_exception('no') if m.role == 'system' or (m.role == 'user') != (loop.index0 % 2 == 0) }}"
     renderer = load_template(tmp_path, refuse)
     answer = letters(renderer, "again", CONTROL["<|im_end|>"])
     turn = turn_of(renderer, (USER, ANSWER, USER), (), {1: answer})
-    assert beside_action(turn, HINT, renderer) is None
-    candidate = in_whole(turn, HINT, renderer, "after_history", {1: answer})
+    candidate = beside_action(turn, HINT, renderer)
     assert candidate is not None
+    assert candidate.num_shared >= len(renderer.render((USER,), (), {})) + len(answer)
     text = spelled(renderer, teacher_ids(turn, candidate))
-    assert text.endswith(f"{USER.content}\n\n[A note on this request]\n{HINT}<|im_end|><|im_start|>[assistant] ")
-    up_to_answer = len(renderer.render((USER,), (), {})) + len(answer)
-    assert candidate.num_shared >= up_to_answer
+    assert text.endswith(f"{USER.content}\n\n{HINT}<|im_end|><|im_start|>[assistant] ")
 
 
 @pytest.mark.parametrize("at", ["end", "last id", "before the opening"])
@@ -220,7 +225,7 @@ def test_a_prompt_that_ends_otherwise_is_rendered_in_whole(renderer: Renderer, a
     assert beside_action(turn, HINT, renderer) is None
     candidate = in_whole(turn, HINT, renderer, "after_history", {})
     assert candidate is not None
-    assert teacher_ids(turn, candidate) == renderer.render([USER, Message(role="user", content=NOTE)], [], {})
+    assert teacher_ids(turn, candidate) == renderer.render(with_hint([USER], HINT), [], {})
 
 
 def test_which_messages_were_sampled_before() -> None:
