@@ -20,9 +20,11 @@ A partial batch is taken at the end of a session (`training.max_wait_s` is not w
 The reference has no such clock and takes whole batches only, as it was published.
 
 Preference, topic and length are those of answers to 12 held-out questions, asked through the gateway and not learned
-from; capability is the share of all items that come out right (evaluation/capability.py). Without flags: default and
-reference, three seeds. `--full`: all arms, three users, five seeds. What is finished stands in DIR/learning.jsonl, and
-a second start with the same --dir goes on there. `--tune` measures the grid, on other people and other seeds.
+from, with the same seeds each time; capability is the share of items that come out right (evaluation/capability.py).
+
+Without flags: default and reference, three seeds. `--full`: all arms, three users, five seeds. What is finished stands
+in DIR/learning.jsonl, and a second start with the same --dir goes on there. `--tune` measures the grid, on other people
+and other seeds.
 """
 
 from __future__ import annotations
@@ -58,13 +60,14 @@ from benchmarks.load import LoadError
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.sessions import IN_A_ROW
 
-SESSION_S, VERSION_S, ANSWER_S, EXAM_S, START_S = 8.0, 30.0, 0.8, 40.0, 15.0
-"""Seconds of a person's session, of a step with its gate, of a held-out answer, of all capability items, of a start;
-on two cores, people side by side."""
+LIGHT_GATE = ("release.capability_items=0", "release.answer_tokens=32")
+"""What the gate is spared without `--full`, so that three people in two arms fit into 40 minutes on two cores. All
+capability items are asked at the end either way, of the base model and of the last version."""
+
+SESSION_S, LIGHT_S, VERSION_S, ANSWER_S, EXAM_S, START_S = 4.0, 16.0, 45.0, 0.8, 40.0, 15.0
+"""For the estimate, on two cores: seconds of a person's session, of a step with a light gate and with the whole one, of
+a held-out answer, of all capability items, of a start."""
 SAMPLES_A_SESSION = 3.0
-GATE_ITEMS = 100
-"""Capability items that the gate asks of each version, but with `--full`: 400 of them, as by default, take longer
-than everything else about a version. At the end all items are asked either way."""
 
 
 async def run_arms(names: Sequence[str], plan: Plan, file: RecordFile, directory: Path) -> dict[str, Summary]:
@@ -77,9 +80,8 @@ async def run_arms(names: Sequence[str], plan: Plan, file: RecordFile, directory
 
 
 async def tune(file: RecordFile, directory: Path, settings: Sequence[str]) -> list[Cell]:
-    """The same grid for both presets, on people that nothing else is measured with; the gate asks no items here."""
-    no_items = ("release.capability_items=0", *settings)
-    plan = Plan(people=TUNE_PEOPLE, cap=TUNE_CAP, num_held_out=0, settings=no_items)
+    """The same grid for both presets, on people that nothing else is measured with, behind a light gate."""
+    plan = Plan(people=TUNE_PEOPLE, cap=TUNE_CAP, num_held_out=0, settings=(*LIGHT_GATE, *settings))
     cells: list[Cell] = []
     for preset in TUNED:
         for rate in GRID_RATES:
@@ -95,7 +97,7 @@ def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
     """Which arms, and how much of each."""
     arms: tuple[str, ...] = ("default", "reference")
     users: tuple[str, ...] = ("brief",)
-    num_seeds, cap = 3, 12
+    num_seeds, cap = 3, 16
     if arguments.full:
         arms, users, num_seeds, cap = tuple(ARMS), ("brief", "friendly", "steps"), 5, 24
     if arguments.quick:
@@ -105,19 +107,19 @@ def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
     if unknown := [name for name in arms if name not in ARMS]:
         raise LoadError(f"there is no arm {', '.join(unknown)}; arms are {', '.join(ARMS)}")
     people = tuple((user, seed) for user in users for seed in range(1, num_seeds + 1))
-    gate = () if arguments.full else (f"release.capability_items={GATE_ITEMS}",)
+    gate = () if arguments.full else LIGHT_GATE
     plan = Plan(people=people, cap=cap, settings=(*gate, *arguments.settings))
     return arms, replace(plan, probe_every=0, num_held_out=4, num_items=64) if arguments.quick else plan
 
 
 def estimate_s(arms: Sequence[str], plan: Plan) -> float:
     """The longest that it can take on two cores: nobody becomes stable, and each session of each person is a step."""
-    total = 0.0
+    total, version_s = 0.0, LIGHT_S if set(LIGHT_GATE) <= set(plan.settings) else VERSION_S
     for name in arms:
         arm = ARMS[name]
         steps = min(1.0, SAMPLES_A_SESSION / arm.batch_size) if arm.learns else 0.0
         probes = 2 + (plan.cap // plan.probe_every if plan.probe_every else 0)
-        each = plan.cap * (SESSION_S + steps * VERSION_S) + probes * plan.num_held_out * ANSWER_S + EXAM_S
+        each = plan.cap * (SESSION_S + steps * version_s) + probes * plan.num_held_out * ANSWER_S + EXAM_S
         total += START_S + len(plan.people) * each
     return total
 
@@ -173,7 +175,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="also print all figures as one JSON object, last")
     how_much = parser.add_mutually_exclusive_group()
     how_much.add_argument("--quick", action="store_true", help="one seed, few sessions: only to see that it runs")
-    how_much.add_argument("--full", action="store_true", help="all arms, three users, five seeds: hours on a CPU")
+    how_much.add_argument(
+        "--full", action="store_true", help="all arms, three users, five seeds: most of a day on two cores"
+    )
     how_much.add_argument("--tune", action="store_true", help="the grid of learning rate and batch size, both presets")
     parser.add_argument("--arms", help=f"some of {','.join(ARMS)}, separated by commas")
     parser.add_argument("--seeds", type=int, help="people of each simulated user")

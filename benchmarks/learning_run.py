@@ -33,6 +33,8 @@ from openclaw_rl.terminal.evaluating import examine_version, live_number
 from openclaw_rl.types import Message, Version
 
 MAX_TURNS, MAX_TOKENS, NUM_HELD_OUT = 3, 192, 12
+AGAIN = "."
+"""What follows in the name of a session does not change what it draws: so the same question is asked twice alike."""
 AT_ONCE = 8
 """Held-out questions that are asked at a time: as many as the engine answers together."""
 
@@ -68,9 +70,12 @@ class Plan:
 
 
 def questions_of(user: SimulatedUser, seed: int, num_seeds: int) -> Iterator[Question]:
-    """In an order of the user's, from another place for each seed, so that no two ask the same as long as they last."""
+    """In an order of the user's, from another place for each seed, so that no two ask the same as long as they last.
+
+    Each hundred of seeds has an order of its own: those of tuning are another one.
+    """
     asked = list(lesson_questions(user))
-    random.Random(f"questions of {user.name}").shuffle(asked)
+    random.Random(f"questions of {user.name}, {seed // 100}").shuffle(asked)
     at = (seed - 1) % num_seeds * len(asked) // num_seeds
     while True:
         yield asked[at % len(asked)]
@@ -118,7 +123,7 @@ class Talker:
         async def ask(index: int, question: Question) -> tuple[float, float, float]:
             async with places:
                 messages = [Message(role="user", content=question.text)]
-                reply = await self.quiet.reply(messages, session=f"{self.line}-held-{at}-{index}")
+                reply = await self.quiet.reply(messages, session=f"{self.line}-held-{index}{AGAIN}{at}")
             score = self.user.score(question, reply.text)
             return score, detectors.on_topic(question.text, reply.text), float(reply.num_tokens or 0)
 
@@ -183,7 +188,7 @@ class ArmRun:
         reader, line = self.place.reader, talker.line
         versions = await asyncio.to_thread(reader.versions, line)
         steps = await asyncio.to_thread(reader.steps, line)
-        right = ""
+        right, number = "", 0
         if self.plan.num_held_out:
             self.base_right = self.base_right or await self._right(line, 0)
             number = await asyncio.to_thread(live_number, reader, line)
@@ -200,7 +205,7 @@ class ArmRun:
             probes=tuple(talker.probes),
             right=right,
             base_right=self.base_right,
-            known=known_by_version(versions),
+            known=known_by_version(versions) or _ends(self.base_right, number, right),
             num_steps=sum(step.state == "done" for step in steps),
             num_rejected=sum(version.state == "rejected" for version in versions),
             seconds=talker.seconds,
@@ -224,6 +229,11 @@ def known_by_version(versions: Sequence[Version]) -> tuple[tuple[int, float], ..
                 found[version.number] = measure["candidate"]
                 found[0] = measure["base"]
     return tuple(sorted(found.items()))
+
+
+def _ends(base_right: str, number: int, right: str) -> tuple[tuple[int, float], ...]:
+    """The base model and the last version, where the gate asked nothing."""
+    return tuple((at, one.count("1") / len(one)) for at, one in ((0, base_right), (number, right)) if one and number)
 
 
 async def run_arm(arm: Arm, plan: Plan, file: RecordFile, directory: Path) -> list[Record]:
@@ -257,8 +267,15 @@ async def _talker(
     key = await place.new_key(f"{name}-{seed}")
 
     async def chat(*, learn: bool) -> HttpChat:
-        # Patient: on two cores an answer may stand behind a training step.
-        made = HttpChat(place.system.url, key, learn=learn, max_tokens=MAX_TOKENS, seed=seed, timeout_s=900.0)
+        made = HttpChat(
+            place.system.url,
+            key,
+            learn=learn,
+            max_tokens=MAX_TOKENS,
+            seed=seed,
+            seeded_by=lambda session: session.partition(AGAIN)[0],
+            timeout_s=900.0,  # on two cores an answer may stand behind a training step
+        )
         return await chats.enter_async_context(made)
 
     quiet: Chat = await chat(learn=False)

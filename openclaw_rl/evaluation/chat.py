@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -71,7 +71,8 @@ class HttpChat:
     """A `Chat` over HTTP. Made, used and closed inside one event loop.
 
     `learn=False` asks the gateway not to learn from these sessions, as measuring must. With a `seed` each turn of each
-    session has its own, so that a run can be repeated and no two sessions draw the same numbers.
+    session has its own, so that a run can be repeated and no two sessions draw the same numbers; `seeded_by` is what of
+    a session's name counts there, for sessions that are to draw the same.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class HttpChat:
         max_tokens: int | None = None,
         closing_max_tokens: int = 16,
         seed: int | None = None,
+        seeded_by: Callable[[str], str] = str,
         retries: int = 3,
         backoff_s: float = 0.5,
         timeout_s: float = 180.0,
@@ -95,6 +97,7 @@ class HttpChat:
         self._options: dict[str, Json] = {"temperature": temperature, "max_tokens": max_tokens}
         self._closing_max_tokens = closing_max_tokens
         self._seed = seed
+        self._seeded_by = seeded_by
         self._retries = retries
         self._backoff_s = backoff_s
         self._http = aiohttp.ClientSession(
@@ -153,7 +156,7 @@ class HttpChat:
         if closing:
             body["max_tokens"] = self._closing_max_tokens
         if self._seed is not None:
-            body["seed"] = zlib.crc32(f"{self._seed}/{session}/{len(messages)}".encode()) >> 1
+            body["seed"] = zlib.crc32(f"{self._seed}/{self._seeded_by(session)}/{len(messages)}".encode()) >> 1
         return orjson.dumps(body)
 
     async def _ask(self, body: bytes, headers: dict[str, str]) -> Reply:

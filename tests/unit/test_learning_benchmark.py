@@ -124,6 +124,7 @@ def test_no_two_seeds_ask_the_same_while_questions_last() -> None:
     asked = [[q.text for q in islice(questions_of(Brief(), seed, 3), 11)] for seed in (1, 2, 3)]
     assert len({text for texts in asked for text in texts}) == 33
     assert asked[0] == [q.text for q in islice(questions_of(Brief(), 1, 3), 11)]
+    assert asked[0] != [q.text for q in islice(questions_of(Brief(), 101, 3), 11)]
 
 
 def test_the_best_cell_has_fewest_sessions_then_the_best_first_replies() -> None:
@@ -146,6 +147,7 @@ def test_the_default_arm_is_the_product_and_the_grid_says_so() -> None:
     assert TUNED["default"] == (defaults.learning_rate, defaults.batch_size)
     assert {name: (one.learning_rate, one.batch_size) for name, one in winners(GRID).items()} in ({}, TUNED)
     assert not {user for user, _ in TUNE_PEOPLE} & {"brief"}
+    assert min(seed for _, seed in TUNE_PEOPLE) > 100
 
 
 @pytest.mark.parametrize("name", [name for name, arm in ARMS.items() if arm.learns])

@@ -90,6 +90,15 @@ async def test_seeds_differ_by_session_and_turn_and_can_be_repeated(server: Serv
     assert await seed(longer, "seeds-1") != first
 
 
+async def test_sessions_can_be_made_to_draw_the_same(server: Server) -> None:
+    seeds: list[int | None] = []
+    async with HttpChat(server.url, server.key, seed=7, seeded_by=lambda name: name.partition(".")[0]) as chat:
+        for session in ("same.1", "same.2", "other.1"):
+            reply = await chat.reply(said("seeds"), session=session)
+            seeds.append(stored(server, reply.turn_id).sampling.seed)
+    assert seeds[0] == seeds[1] != seeds[2]
+
+
 async def test_measuring_leaves_nothing_to_learn_from(server: Server) -> None:
     async with HttpChat(server.url, server.key, learn=False) as quiet:
         reply = await quiet.reply(said("private"), session="measured")
