@@ -357,7 +357,7 @@ async def ordered(process: asyncio.subprocess.Process, order: StepOrder) -> floa
     assert process.stdin is not None
     assert process.stdout is not None
     began_at = time.perf_counter()
-    process.stdin.write(json.dumps(order.to_json()).encode() + b"\n")
+    process.stdin.write(json.dumps({"step": order.to_json()}).encode() + b"\n")
     answer: dict[str, Any] = {"ready": True}
     while "ready" in answer:  # said once, before the first report
         answer = json.loads(await process.stdout.readline() or "{}")
