@@ -594,7 +594,9 @@ async def _listening(
         return (await examiner.examine(line, number, Exam.from_json(exam), on_progress=on_progress)).to_json()
 
     admin = web.AppRunner(
-        build_admin(gateway.store, keys, releaser.roll_back, train, examine, commands), access_log=None
+        build_admin(gateway.store, keys, releaser.roll_back, train, examine, commands),
+        access_log=None,
+        shutdown_timeout=1.0,  # a long command that somebody waits for must not keep the system from ending
     )
     await public.setup()
     await admin.setup()

@@ -93,6 +93,9 @@ class EvaluationConfig(Section):
     )
 
 
+Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
 class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
@@ -123,14 +126,14 @@ class TrainingConfig(Section):
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(1, "How often each batch is gone through.")
     micro_batch_tokens: PositiveInt = setting(4096, "Most tokens of samples and teachers that are computed at once.")
-    adam_betas: tuple[Share, Share] = setting((0.9, 0.999), "Decay of AdamW's two averages.")
+    adam_betas: tuple[Decay, Decay] = setting((0.9, 0.999), "Decay of AdamW's two averages.")
     weight_decay: NonNegativeFloat = setting(0.0, "Weight decay of AdamW.")
     clip_grad_norm: PositiveFloat = setting(1.0, "Largest norm of the gradient.")
     use_gradient_checkpointing: bool = setting(False, "Recompute activations instead of keeping them.")
 
     binary_weight: NonNegativeFloat = setting(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
     opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
-    ppo_clip_ratio: PositiveFloat = setting(0.2, "Lower clip of the probability ratio, epsilon.")
+    ppo_clip_ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(0.2, "Lower clip of the ratio, epsilon.")
     ppo_clip_ratio_high: PositiveFloat | None = setting(0.28, "Upper clip of the ratio; null = as the lower.")
     critic: bool = setting(False, "Learn what to expect of an answer, token by token, and measure advantages by it.")
     value_coef: PositiveFloat = setting(0.5, "Weight of the critic's loss.")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from openclaw_rl.types import Version
+from openclaw_rl.types import Version, version_number
 
 NUM_NEWEST = 5
 """What somebody may want to go back to at once."""
@@ -18,7 +18,14 @@ def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]
     """Those of one line whose files nobody needs any more."""
     newest = sorted(version.number for version in versions)[-NUM_NEWEST:]
     in_use = {number for one in versions if one.state in ("live", "candidate") for number in (one.number, one.parent)}
+    in_use |= {_answered_before(one) for one in versions if one.state == "live"}
     return [one for one in versions if one.path and one.number % save_every and one.number not in in_use.union(newest)]
+
+
+def _answered_before(version: Version) -> int:
+    """Where the watch would go back to: at the end of a chain it is not the parent, but what answered then."""
+    parent = version.gate.get("parent") if isinstance(version.gate, dict) else None
+    return version_number(parent) if isinstance(parent, str) else version.parent
 
 
 class Log(Protocol):

@@ -117,8 +117,12 @@ class Releaser:
             if version.state == "live":
                 await self._put_live_again(version)
         self._live.restored()
-        for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
-            await self._release_line(line)
+        try:
+            for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
+                await self._release_line(line)
+        except Exception:
+            # A boundary: whatever is wrong with a candidate, serving goes on.
+            _log.exception("what the last run left stays as it is until the next start")
         self._settled.set()
 
     async def settled(self) -> None:

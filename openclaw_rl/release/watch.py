@@ -24,8 +24,9 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 
 from openclaw_rl.config.learning import ReleaseConfig
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import EngineRefused, OpenClawError
 from openclaw_rl.release.behaviour import distinct_pairs
+from openclaw_rl.release.releaser import NoSuchVersion
 from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label, version_number
 
 _log = logging.getLogger(__name__)
@@ -177,5 +178,9 @@ class Watch:
             try:
                 await self._roll_back(version.line, target, reason=reason, instead_of=version.number)
                 return
-            except OpenClawError as error:
+            except (EngineRefused, NoSuchVersion) as error:
                 _log.error("%s cannot answer again: %s", version_label(version.line, target), error)
+            except OpenClawError as error:
+                # An engine that is away is no fault of the parent: the next answer is another occasion.
+                _log.warning("%s stays for now: %s", version.label, error)
+                return

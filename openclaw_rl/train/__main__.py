@@ -72,6 +72,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
                 answer = {"report": trainer.step(StepOrder.from_json(order["step"])).to_json()}
         except (OpenClawError, OSError) as error:
             answer = {"error": str(error)}
+        except Exception as error:
+            # The boundary of an order: a loss of somebody's own that fails is an order that cannot be carried out so.
+            logging.getLogger(__name__).exception("an order failed")
+            answer = {"error": repr(error)}
 
 
 def _receive(orders: SimpleQueue[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,12 @@ def test_every_nth_and_the_newest_stay(save_every: int, gone: list[int]) -> None
 def test_what_answers_and_what_it_stands_on_stay_however_old() -> None:
     line = [version(1), version(2), version(3, "live"), *(version(n, "rolled_back") for n in range(4, 11))]
     assert numbers(line, 100) == [1, 4, 5]
+
+
+def test_what_answered_before_a_chain_stays() -> None:
+    line = [*map(version, range(1, 12)), replace(version(12, "live"), gate={"parent": "v4"})]
+    assert 4 not in numbers(line, 100)
+    assert numbers(line, 100) == [1, 2, 3, 5, 6, 7]
 
 
 def test_what_waits_for_its_gate_and_its_parent_stay() -> None:

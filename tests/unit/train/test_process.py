@@ -109,3 +109,15 @@ def test_the_options_are_those_of_the_settings(tmp_path: Path) -> None:
     config = load_config(overrides=("training.gpu_ids=[2,3]", "engine.threads=3", "engine.device=cpu")).config
     process = TrainerProcess.of(config, tmp_path)
     assert process._options == {"device": "cpu", "threads": 3, "gpu_ids": [2, 3]}
+
+
+async def test_a_loss_of_ones_own_that_fails_is_an_error_and_costs_no_sample(tmp_path: Path) -> None:
+    loss = tmp_path / "mine.py"
+    loss.write_text("def loss(rows, sample, target, settings):\n    raise ZeroDivisionError('mine')\n")
+    trainer = TrainerProcess(build_tiny_model(tmp_path / "model"), {"device": "cpu", "threads": 1})
+    try:
+        with pytest.raises(TrainError, match="mine") as raised:
+            await trainer.step(order(tmp_path, 1, custom_loss=f"{loss}:loss"))
+        assert not isinstance(raised.value, TrainerLost)
+    finally:
+        await trainer.close()
