@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepReport
 from openclaw_rl.types import Sample, VersionSpan
 from tests.tiny import build_tiny_model
 from tests.unit.train.made import order, sample
+
+NUM_LAYERS = 2
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +84,45 @@ def test_the_sampler_keeps_its_own_temperature(tiny: Path, tmp_path: Path) -> No
     wrong = read(own, logprob_temperature=0.6)
     assert wrong.metrics["sample/sampler_gap"] == pytest.approx(abs(other - own), abs=1e-6)
     assert wrong.metrics["sample/importance"] == pytest.approx(min(math.exp(other - own), 2.0), abs=1e-5)
+
+
+class Attentions(TorchDispatchMode):
+    """Counts forward passes of attention, of which there is one for each sequence and layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        self.num += "scaled_dot_product" in name and "backward" not in name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("weights", "changes", "student", "teacher", "base"),
+    [
+        ({}, {}, 3, 6, 0),
+        ({"w_opd": 0.0}, {}, 3, 0, 0),
+        ({"w_rl": 0.0}, {}, 3, 6, 0),
+        ({"w_rl": 0.0}, {"hint_selection": "shortest"}, 3, 3, 0),
+        ({"w_rl": 0.0, "w_opd": 0.0}, {}, 0, 0, 0),
+        ({"w_opd": 0.0}, {"kl_coef": 0.1}, 3, 0, 3),
+        ({}, {"num_epochs": 2}, 6, 6, 0),
+    ],
+    ids=["both", "scores", "hints", "one hint", "nothing", "held to the base", "twice"],
+)
+def test_no_pass_that_nothing_asks_for(
+    tiny: Path,
+    tmp_path: Path,
+    weights: dict[str, float],
+    changes: dict[str, Any],
+    student: int,
+    teacher: int,
+    base: int,
+) -> None:
+    given = [sample(i, num_hints=2, **weights) for i in range(3)]
+    with Attentions() as counted:
+        report = step(tiny, tmp_path, *given, **changes)
+    assert report.state == "done"
+    assert counted.num == NUM_LAYERS * (student + teacher + base)
