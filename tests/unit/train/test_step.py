@@ -90,7 +90,7 @@ class Attentions(TorchDispatchMode):
     """Counts forward passes of attention, of which there is one for each sequence and layer."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.num = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
