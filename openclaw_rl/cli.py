@@ -692,10 +692,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ✓ shows ? instead of a traceback
     failures: list[BaseException] = []
+    was_interrupted = False
     try:
         app(args=arguments, prog_name="openclaw-rl")
     except* OpenClawError as group:  # a failure in one of the pipeline's loops arrives in a group
         failures += _leaves(group)
+    except* KeyboardInterrupt:  # before typer is at work, which has its own way to end
+        was_interrupted = True
+    if was_interrupted:
+        sys.exit(130)
     for failure in failures:
         complain(str(failure))
     if failures:

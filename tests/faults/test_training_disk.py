@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -120,10 +121,9 @@ def test_chat_goes_on_while_training_waits_for_room(tmp_path: Path) -> None:
 
 
 def _correct(server: Server, topic: str) -> None:
-    asked = [{"role": "user", "content": f"what is {topic}"}]
-    said = server.chat(asked, max_tokens=12).json()["choices"][0]["message"]["content"]
-    after = [{"role": "assistant", "content": said}, {"role": "user", "content": "no, shorter please"}]
-    assert server.chat([*asked, *after], max_tokens=12).status_code == 200
+    turn = server.chat(f"what is {topic}", max_tokens=12).headers["X-OpenClaw-RL-Turn"]
+    told = {"turn_id": turn, "text": "no, shorter please"}
+    assert httpx.post(f"{server.url}/v1/feedback", json=told, headers=server.headers).status_code == 200
 
 
 def _trainer(server: Server) -> psutil.Process:
