@@ -164,10 +164,13 @@ def test_eval_compares_two_versions(server: Server, tmp_path: Path) -> None:
     assert "start it with" in run("eval", "--data-dir", tmp_path, "--version", "0", cwd=tmp_path, status=1)[1]
 
 
-def test_leaving_an_examination_ends_it(server: Server, tmp_path: Path) -> None:
-    process = command("eval", "--num-questions", "48", "--data-dir", server.data_dir, cwd=tmp_path)
-    time.sleep(2.0)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
-    assert process.returncode != 0
-    assert server.chat("hello").status_code == 200
+def test_leaving_an_examination_ends_it(tmp_path: Path) -> None:
+    script = replies(("hello", "Hi."), ("", ESSAY))
+    with Server(tmp_path / "data", script, "engine.scripted.tokens_per_s=2") as slow:
+        process = command("eval", "--num-questions", "48", "--data-dir", slow.data_dir, cwd=tmp_path)
+        time.sleep(3.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 130, f"{out}\n{err}"
+        assert "Traceback" not in out + err
+        assert slow.chat("hello").status_code == 200
