@@ -362,6 +362,7 @@ async def _training(
     observers: Observers,
 ) -> AsyncIterator[TrainLoop]:
     """Trains beside serving. A step that leaving cuts short is taken again."""
+    waiting = asyncio.Queue[str]()
     loop = make_train_loop(
         config,
         lessons,
@@ -370,18 +371,24 @@ async def _training(
         release=releaser.release,
         on_step=observers.stepped,
         on_skip=observers.skipped,
+        on_waiting=waiting.put_nowait,
     )
 
     async def train() -> None:
         await releaser.settled()
         await loop.run()
 
-    task = loops.create_task(train(), name="train")
+    async def prepare() -> None:
+        while True:
+            await releaser.prepare(await waiting.get())
+
+    tasks = [loops.create_task(train(), name="train"), loops.create_task(prepare(), name="prepare")]
     try:
         yield loop
     finally:
-        task.cancel()
-        await asyncio.wait((task,))
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def check_training(training: TrainingConfig) -> None:
@@ -406,6 +413,7 @@ def make_train_loop(
     release: Callable[[Version], Awaitable[None]],
     on_step: Callable[[Step], None] = lambda _: None,
     on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
+    on_waiting: Callable[[str], None] = lambda _: None,
 ) -> TrainLoop:
     """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
     training = config.training
@@ -418,7 +426,7 @@ def make_train_loop(
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
     planner = make_planner(training, lessons, on_skip=on_skip)
-    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step)
+    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step, on_waiting=on_waiting)
 
 
 def versions_folder(config: Config) -> Path:

@@ -27,6 +27,7 @@ from torch.nn import functional
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture, Module, Projection
 from openclaw_rl.model.durable import sync, sync_folder
+from openclaw_rl.model.threads import one_thread
 from openclaw_rl.types import Json
 
 CONFIG_FILE = "adapter_config.json"
@@ -37,6 +38,9 @@ TARGETS = tuple(name.rpartition(".")[2] for names in MODULES.values() for name i
 
 _ALIGNMENT = 32
 """Where matrices start in the buffer, in elements: 64 bytes in bfloat16, what the kernels of both devices like."""
+
+_FEW_ROWS = 64
+"""With so many, one thread of a CPU is as fast as two."""
 
 _HARMLESS = frozenset(
     {"peft_type", "task_type", "base_model_name_or_path", "revision", "inference_mode", "auto_mapping", "peft_version"}
@@ -297,6 +301,12 @@ class LoraRows:
         self._groups = tuple(groups)
 
     def add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor:
+        if x.is_cuda or len(x) > _FEW_ROWS:
+            return self._add(layer, module, x, y)
+        with one_thread():
+            return self._add(layer, module, x, y)
+
+    def _add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor:
         everything = slice(0, len(x))
         for rows, adapter in self._groups:
             parts = adapter.parts(layer, module)

@@ -12,6 +12,7 @@ is seen as well as a sudden one.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import time
@@ -127,15 +128,26 @@ class Gate:
         self._model_id = model_id
         self._items = spread(capability.load_items() if items is None else items, limits.capability_items)
         self._capability: dict[str, CapabilityResult] = {}
+        self._measuring = asyncio.Lock()
+
+    async def prepare(self, parent: Version | None) -> None:
+        """Measures what the next candidate will be compared with: `parent`, which is loaded, and the base model."""
+        label = BASE_VERSION if parent is None else parent.label
+        async with self._measuring:
+            for version in dict.fromkeys((BASE_VERSION, label)):
+                await self._prober.frozen(version)
+                if self._items:
+                    await self._known(version, parent)
 
     async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
         """Both are loaded; no parent is the base model."""
         began = time.monotonic()
         trial = _Trial(candidate, parent, GateReport(parent=BASE_VERSION if parent is None else parent.label))
-        for look in (self._drift, self._behaviour, self._on_replay, self._knowledge):
-            await look(trial)
-            if trial.report.reason:
-                break
+        async with self._measuring:
+            for look in (self._drift, self._behaviour, self._on_replay, self._knowledge):
+                await look(trial)
+                if trial.report.reason:
+                    break
         trial.report.seconds = round(time.monotonic() - began, 1)
         return trial.report
 

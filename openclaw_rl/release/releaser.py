@@ -69,6 +69,10 @@ class Gate(Protocol):
 
     async def measure(self, candidate: Version, parent: Version | None) -> GateReport: ...
 
+    async def prepare(self, parent: Version | None) -> None:
+        """Does what can be done before there is a candidate."""
+        ...
+
 
 class Proving(Protocol):
     """Proves that the engine serves what was trained; `TrainError` if nobody can say now."""
@@ -128,6 +132,14 @@ class Releaser:
     async def settled(self) -> None:
         """Waits until what the last run left is released or rejected: before that nobody knows what to build on."""
         await self._settled.wait()
+
+    async def prepare(self, line: str) -> None:
+        """Measures what a candidate of the line will be compared with, in the time that its samples wait for others."""
+        try:
+            await self._gate.prepare(_live_version(await self._log.versions(line)))
+        except Exception as error:
+            # A boundary: the gate measures it itself, later, and says what is wrong.
+            _log.info("what answers is not measured ahead: %r", error)
 
     async def release(self, version: Version) -> None:
         """Publishes a candidate, and makes it live if its gate finds nothing against it. One at a time."""

@@ -100,7 +100,10 @@ class LoopSettings:
 
 
 class TrainLoop:
-    """Takes the steps that a planner plans, until it is cancelled. `release` is awaited with every new candidate."""
+    """Takes the steps that a planner plans, until it is cancelled.
+
+    `release` is awaited with every new candidate; `on_waiting` is told the line of samples that wait for the clock.
+    """
 
     def __init__(
         self,
@@ -111,6 +114,7 @@ class TrainLoop:
         *,
         release: Callable[[Version], Awaitable[None]],
         on_step: Callable[[Step], None] = lambda _: None,
+        on_waiting: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -119,6 +123,7 @@ class TrainLoop:
         self._settings = settings
         self._release = release
         self._on_step = on_step
+        self._on_waiting = on_waiting
         self._clock = clock
         self._lost: Counter[tuple[str, int]] = Counter()
         self._one_at_a_time = asyncio.Lock()
@@ -192,6 +197,7 @@ class TrainLoop:
             if left_s is None or waiting.line in but:
                 continue
             if left_s > 0:
+                self._on_waiting(waiting.line)
                 due_in = left_s if due_in is None else min(due_in, left_s)
             elif (new := await self._planner.next_step(waiting.line, now=self._clock())) is not None:
                 return new, None

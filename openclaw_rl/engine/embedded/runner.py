@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -24,6 +25,10 @@ from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.network import Network
+from openclaw_rl.model.threads import one_thread
+
+_FEW_KEYS = 1024
+"""A token of a CPU's batch that looks back no further does so faster with one thread."""
 
 _LONGEST_REST_S = 0.01
 """So that prompt after prompt does not keep a new version away for ever."""
@@ -125,8 +130,15 @@ class StrandAttention:
             mask = None if size == 1 else _mask(start, size, piece.strand.kv)
             self._spans.append((slice(row, row + size), piece.strand.kv, start, start + size, mask))
             row += size
+        self._is_small = all(
+            end - start == 1 and end <= _FEW_KEYS and not kv.is_cuda for _, kv, start, end, _ in self._spans
+        )
 
     def __call__(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
+        with one_thread() if self._is_small else nullcontext():
+            return self._all(layer, q_TND, k_TKD, v_TKD)
+
+    def _all(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
         num_tokens, num_heads, head_dim = q_TND.shape
         if len(self._spans) == 1:
             return self._one(layer, self._spans[0], q_TND, k_TKD, v_TKD).reshape(num_tokens, num_heads * head_dim)

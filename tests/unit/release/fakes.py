@@ -155,6 +155,10 @@ class OpenDoor:
     def __init__(self, *, mad: Collection[int] = (), unproved: Collection[int] = ()) -> None:
         self.mad, self.unproved = mad, unproved
         self.compared: list[tuple[str, str]] = []
+        self.prepared: list[str] = []
+
+    async def prepare(self, parent: Version | None) -> None:
+        self.prepared.append("v0" if parent is None else parent.label)
 
     async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
         label = "v0" if parent is None else parent.label

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -104,6 +105,16 @@ async def test_a_clean_candidate_passes_and_everything_is_in_the_report() -> Non
     told = json.loads(json.dumps(report.to_json()))
     assert list(told)[:4] == ["kl", "capability", "tokens", "on_topic"]
     assert (told["capability"], told["parent"], told["reason"]) == (1.0, "v0", "")
+
+
+async def test_what_was_measured_ahead_is_not_measured_again() -> None:
+    rig = Rig()
+    await asyncio.gather(rig.gate.prepare(None), rig.gate.prepare(None))
+    assert set(rig.engine.generated) == set(rig.engine.scored) == {"v0"}
+    report, alone = await rig.measure(), Rig()
+    assert (await alone.measure()).measures == report.measures
+    for asked in ("generated", "scored"):
+        assert sorted(getattr(rig.engine, asked)) == sorted(getattr(alone.engine, asked)), "ahead, or when needed"
 
 
 async def test_brief_answers_are_no_reason_to_object() -> None:

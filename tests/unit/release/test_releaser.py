@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.errors import EngineRefused
+from openclaw_rl.errors import EngineLost, EngineRefused
 from openclaw_rl.release.gate import GateReport
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
@@ -71,6 +71,21 @@ class HeldDoor(OpenDoor):
         self.is_asked.set()
         await self.go_on.wait()
         return report
+
+
+async def test_what_answers_is_measured_ahead_and_a_failure_of_that_is_none(store: SqliteStore) -> None:
+    rig = Rig(store)
+    await rig.releaser.prepare("local")
+    await add(store, 1, 0)
+    await rig.releaser.restore()
+    await rig.releaser.prepare("local")
+    assert rig.door.prepared == ["v0", "v1"]
+    rig.door.prepare = broken  # type: ignore[method-assign]
+    await rig.releaser.prepare("local")
+
+
+async def broken(parent: Version | None) -> None:
+    raise EngineLost("gone")
 
 
 async def test_only_the_last_of_a_chain_is_tried_against_what_answers(store: SqliteStore) -> None:

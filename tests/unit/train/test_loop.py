@@ -68,6 +68,7 @@ class Rig:
     def __init__(self, store: SqliteStore, folder: Path, **settings: Any) -> None:
         self.store, self.trainer, self.released = store, FakeTrainer(), list[Version]()
         self.ended: list[Step] = []
+        self.waiting: list[str] = []
         self.now = 1000.0
         self.was_released = asyncio.Event()
         self.unreleasable: list[Exception] = []
@@ -91,6 +92,7 @@ class Rig:
             LoopSettings(**{"folder": folder, **{name: settings.get(name, value) for name, value in values.items()}}),
             release=self.release,
             on_step=self.ended.append,
+            on_waiting=self.waiting.append,
             clock=lambda: self.now,
         )
 
@@ -133,7 +135,7 @@ async def test_a_single_sample_does_not_wait_for_ever(store: SqliteStore, tmp_pa
     (given,) = await learnable(store, 0)
     rig.now = given.created_at + 4.0
     assert await rig.loop.work() == pytest.approx(6.0)
-    assert rig.trainer.orders == []
+    assert (rig.trainer.orders, rig.waiting) == ([], ["ann"])
     rig.now = given.created_at + 10.0
     assert await rig.loop.work() is None
     assert rig.trainer.orders[0].samples == (given,)
