@@ -39,7 +39,10 @@ _EMBEDDED = (
 _OBJECTIVE = "aggregate custom distillation hints hybrid penalties policy rows sample subset values"
 TORCH_MODULES = (
     *(f"openclaw_rl.engine.embedded.{name}" for name in _EMBEDDED.split()),
-    *(f"openclaw_rl.model.{name}" for name in ("adapter", "foreign", "network", "product", "saving", "threads", "weights")),
+    *(
+        f"openclaw_rl.model.{name}"
+        for name in ("adapter", "foreign", "network", "product", "saving", "threads", "weights")
+    ),
     *(
         f"openclaw_rl.train.{name}"
         for name in (
