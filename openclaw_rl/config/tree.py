@@ -91,7 +91,7 @@ class EngineConfig(Section):
     type: EngineType = setting("embedded", "Which engine samples the tokens.")
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "Where the embedded engine computes.")
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
-        "auto", "Precision of the weights; auto = float32 on a CPU, bfloat16 on a GPU."
+        "auto", "Precision of the weights, served and trained; auto = float32 on a CPU, bfloat16 on a GPU."
     )
     weights: Literal["auto", "float32", "quantised"] = setting(
         "auto",

@@ -34,7 +34,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Works until standard input ends."""
     parser = argparse.ArgumentParser(prog="openclaw_rl.train")
     parser.add_argument("--model", type=Path, required=True, help="a Hugging Face folder with safetensors")
-    parser.add_argument("--options", type=json.loads, default={}, help="JSON object: device, threads, gpu_ids, shrink")
+    parser.add_argument(
+        "--options", type=json.loads, default={}, help="JSON object: device, dtype, threads, gpu_ids, shrink"
+    )
     arguments = parser.parse_args(argv)
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
@@ -55,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         torch.set_num_threads(options["threads"])
     wanted = options.get("device", "auto")
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
-    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    is_narrow = device.type == "cuda" and options.get("dtype") != "float32"
+    dtype = torch.bfloat16 if is_narrow else torch.float32
     trainer = Trainer(arguments.model, device=device, dtype=dtype, shrink=options.get("shrink", 1))
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report

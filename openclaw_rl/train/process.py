@@ -43,6 +43,7 @@ class TrainerProcess:
             model,
             {
                 "device": config.engine.device,
+                "dtype": config.engine.dtype,
                 "threads": config.engine.threads,
                 "gpu_ids": list(config.training.gpu_ids),
             },
