@@ -108,7 +108,7 @@ async def test_a_trainer_whose_parent_leaves_stops_in_the_middle(tmp_path: Path)
 def test_the_options_are_those_of_the_settings(tmp_path: Path) -> None:
     config = load_config(overrides=("training.gpu_ids=[2,3]", "engine.threads=3", "engine.device=cpu")).config
     process = TrainerProcess.of(config, tmp_path)
-    assert process._options == {"device": "cpu", "threads": 3, "gpu_ids": [2, 3]}
+    assert process._options == {"device": "cpu", "dtype": "auto", "threads": 3, "gpu_ids": [2, 3]}
 
 
 async def test_a_loss_of_ones_own_that_fails_is_an_error_and_costs_no_sample(tmp_path: Path) -> None:
