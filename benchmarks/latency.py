@@ -246,7 +246,7 @@ class Person:
             found = await asyncio.to_thread(self._look, session, index)
             if found is not None:
                 step, versions = found
-                if versions[step.number].state == "rejected":
+                if versions[step.number].state in ("rejected", "no_effect"):
                     return None
                 if any(
                     one.state == "live" and stands_on(versions, one.number, step.number) for one in versions.values()

@@ -19,7 +19,7 @@
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
     train      samples              steps, candidate versions       a batch, the trainer     the store, the clock
-    release    candidate versions   live, or rejected ones          the engine, the trainer  the train loop
+    release    candidate versions   live, or rejected ones          the engine, the trainer  the train loop, the clock
     watch      turns, judgements    a way back to the parent        the store                the store
     examine    live versions        measures of them, if wished     the engine               the release
 
@@ -139,12 +139,13 @@ async def run(
     if learn:
         await asyncio.to_thread(check_teacher, config.training, model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
-    model_id = await asyncio.to_thread(_model_id, model, config.engine.type)
+    model_id = await asyncio.to_thread(_model_id, model, config.engine.type, config.model.checkpoint_path)
     metrics = Metrics()
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await _open_store(config.store))
         run_dir = _prepare_run_dir(config)
         log.info("store opened", extra=asdict(store.recovery))
+        await store.lessons.run_with(model_id)
         known = await store.lessons.versions()
         observers = make_observers(config, registry=metrics.registry, say=say, known=known)
         cleanup.push_async_callback(asyncio.to_thread, observers.close)
@@ -335,7 +336,7 @@ async def _releasing(
     )
     releaser = Releaser(lessons, engine, gate, live, proving=proving, save_every=save_every, on_change=on_change)
     tasks = [
-        loops.create_task(releaser.restore(), name="restore"),
+        loops.create_task(releaser.run(), name="release"),
         loops.create_task(examiner.run(), name="examine"),
     ]
     if settings.watch:
@@ -649,10 +650,13 @@ def _on_signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, hurry
 
 
-def _model_id(model: ModelFiles, engine: str) -> str:
-    """Which model and tokenizer a turn's ids belong to; what no model sampled says so."""
+def _model_id(model: ModelFiles, engine: str, checkpoint: Path | None = None) -> str:
+    """Which model and tokenizer a turn's ids, and versions, belong to; what no model sampled says so.
+
+    Where a checkpoint is named, the model's name says nothing about its weights, and its folder does.
+    """
     digest = hashlib.sha256((model.tokenizer_path / "tokenizer.json").read_bytes()).hexdigest()[:12]
-    return f"{'scripted:' if engine == 'scripted' else ''}{model.name}#{digest}"
+    return f"{'scripted:' if engine == 'scripted' else ''}{checkpoint or model.name}#{digest}"
 
 
 def new_session_id() -> str:

@@ -19,7 +19,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
-from openclaw_rl.errors import EngineError, EngineRefused, RequestError, StoreUnavailable
+from openclaw_rl.errors import (
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    EngineUnavailable,
+    RequestError,
+    StoreUnavailable,
+)
 from openclaw_rl.gateway.capture import Capture, Piece
 from openclaw_rl.gateway.identify import Identity
 from openclaw_rl.gateway.memory import TokenMemory, TurnTokens, context_digest
@@ -253,8 +260,9 @@ class Exchange:
         except EngineRefused as refusal:
             self.give_up()
             raise RequestError(str(refusal), status=refusal.status, code=refusal.code) from refusal
-        except EngineError:
-            await self._written(skip=Skip.ENGINE_FAILED)
+        except EngineError as error:
+            is_away = isinstance(error, EngineLost | EngineUnavailable)
+            await self._written(skip=Skip.ENGINE_LOST if is_away else Skip.ENGINE_FAILED)
             raise
         except (asyncio.CancelledError, GeneratorExit):
             # The client is gone: nobody waits for this write, so it must not hold up the cancellation.
@@ -345,7 +353,7 @@ class Exchange:
     def _as_turn(self, choice: _Choice, *, skip: Skip | None) -> Turn:
         completion, message = choice.capture.completion, choice.capture.message
         if skip is not None:
-            finish: FinishReason = "error" if skip is Skip.ENGINE_FAILED else "abort"
+            finish: FinishReason = "abort" if skip is Skip.ABORTED else "error"
             completion = replace(completion, finish_reason=finish)
         elif self._placement.session.opted_out or self._identity.no_train is not None:
             skip = Skip.OPTED_OUT

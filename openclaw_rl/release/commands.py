@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import OpenClawError, TrainError
 from openclaw_rl.protocols import Engine
 from openclaw_rl.release import folders
 from openclaw_rl.release.forgetting import Forgetting
@@ -54,7 +55,7 @@ class Log(Protocol):
 
     async def samples_named(self, ids: Sequence[str]) -> list[Sample]: ...
 
-    async def versions(self, line: str) -> Sequence[Version]: ...
+    async def versions(self, line: str, *, every_model: bool = False) -> Sequence[Version]: ...
 
     async def undo(self, lesson: Lesson, *, reason: str) -> Undone: ...
 
@@ -103,7 +104,7 @@ class Commands:
         await self.forgetting.resume()
         if user is not None:
             sessions = tuple(await self.log.sessions_of(user))
-            if not sessions and not await self.log.versions(user):
+            if not sessions and not await self.log.versions(user, every_model=True):
                 raise NotFound(f"nothing of a user {user!r} is stored")
             lesson = Lesson(line=user, sessions=sessions, everything=True)
         else:
@@ -130,7 +131,8 @@ class Commands:
         except OSError as error:
             raise folders.BadFolder(f"{folder} cannot be copied to {self.folder}: {error}") from error
         if self.serving is not None:
-            await self.serving.releaser.release(made)
+            with suppress(TrainError):  # that it is rejected is on its row
+                await self.serving.releaser.release(made)
         (now,) = (one for one in await self.log.versions(line) if one.number == made.number)
         return {"version": now.label, "state": now.state, "reason": now.reason}
 
@@ -140,7 +142,7 @@ class Commands:
             raise NotFound("no engine runs")
         versions = {one.number: one for one in await self.log.versions(line)}
         if number not in versions:
-            raise NotFound(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
+            raise NotFound(f"the model that runs has no version {number} of {line}; `openclaw-rl versions` lists all")
         samples = await self.log.samples_named(sample_ids)
         if not samples:
             return {}

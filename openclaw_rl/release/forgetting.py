@@ -31,7 +31,7 @@ _ERASE_TRIES, _ERASE_AGAIN_S = 20, 0.5
 class Log(Protocol):
     """What of the store is needed to forget."""
 
-    async def versions(self, line: str) -> Sequence[Version]: ...
+    async def versions(self, line: str, *, every_model: bool) -> Sequence[Version]: ...
 
     async def forget(self, lesson: Lesson, plan: Undoing) -> bool: ...
 
@@ -91,7 +91,7 @@ class Forgetting:
         )
 
     async def _remove_files(self, line: str, numbers: Sequence[int]) -> None:
-        for version in await self.log.versions(line):
+        for version in await self.log.versions(line, every_model=True):
             if version.number in numbers and version.path:
                 # The whole checkpoint: the folder around what engines load.
                 await asyncio.to_thread(shutil.rmtree, Path(version.path).parent, ignore_errors=True)

@@ -1,4 +1,5 @@
-"""Which versions' files may go: every n-th stays for good, and so do the newest and what the live one stands on."""
+"""Which versions' files may go: every n-th stays for good, and so do the newest, what the live one stands on, and what
+the next step builds on."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from openclaw_rl.types import Version, version_number
+from openclaw_rl.types import Version, head_number, version_number
 
 NUM_NEWEST = 5
 """What somebody may want to go back to at once."""
@@ -18,11 +19,12 @@ def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]
     """Those of one line whose files nobody needs any more."""
     newest = sorted(version.number for version in versions)[-NUM_NEWEST:]
     in_use = {number for one in versions if one.state in ("live", "candidate") for number in (one.number, one.parent)}
-    in_use |= {_answered_before(one) for one in versions if one.state == "live"}
+    in_use |= {answered_before(one) for one in versions if one.state == "live"}
+    in_use.add(head_number(versions))
     return [one for one in versions if one.path and one.number % save_every and one.number not in in_use.union(newest)]
 
 
-def _answered_before(version: Version) -> int:
+def answered_before(version: Version) -> int:
     """Where the watch would go back to: at the end of a chain it is not the parent, but what answered then."""
     parent = version.gate.get("parent") if isinstance(version.gate, dict) else None
     return version_number(parent) if isinstance(parent, str) else version.parent

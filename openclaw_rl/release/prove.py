@@ -1,8 +1,8 @@
 """The change that a version makes, told twice: by the trainer that made it and by the engine that is to serve it.
 
 For tokens that the parent would say it is log p(candidate) − log p(parent), one number each. If both tell the same
-story, the engine serves what was trained. If there is no story at all, the version has no effect, and nobody should be
-told that something was learned. Pure; knows neither engine nor trainer.
+story, the engine serves what was trained. If there is no story at all, the version has no effect: nobody should be told
+that something was learned, and the next step builds on it. Pure; knows neither engine nor trainer.
 """
 
 from __future__ import annotations
@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum, isfinite, sqrt
+from typing import Literal
 
 from openclaw_rl.types import Json
 from openclaw_rl.types.checks import require
+
+Verdict = Literal["proved", "no effect", "other weights", "not finite"]
+"""`other weights`: the engine does not serve what was trained, which is no fault of what it learned from."""
 
 MIN_CHANGE = 1e-6
 """Nats, root mean square: below this float32 itself cannot tell two versions apart."""
@@ -41,11 +45,16 @@ class Proof:
     `reason` is empty where it is proved that the engine serves what was trained.
     """
 
+    verdict: Verdict = "proved"
+
     num_tokens: int
     correlation: float
     change: float
     noise: float
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        require(bool(self.reason) == (self.verdict != "proved"), "what is not proved has a reason")
 
     def to_json(self) -> Json:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -58,18 +67,22 @@ def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: in
     change = _rms(expected)
     noise = _rms([a - b for a, b in zip(trainer.parent, engine.parent, strict=True)])
     correlation = _correlation(expected, served)
+    verdict: Verdict
     if not all(map(isfinite, (change, noise, *served))):
-        reason = "its log-probs are not finite"
+        verdict, reason = "not finite", "its log-probs are not finite"
     elif change < max(MIN_CHANGE, noise):
-        reason = f"no effect: it changes log-probs by {change:.1e} nats, and {noise:.1e} is noise"
+        verdict, reason = "no effect", f"no effect: it changes log-probs by {change:.1e} nats, and {noise:.1e} is noise"
     elif correlation < min_correlation:
+        verdict = "other weights"
         reason = (
             f"the engine does not serve what was trained: their changes correlate by {correlation:.3f}, and "
             f"{min_correlation:g} is needed"
         )
     else:
-        reason = ""
-    return Proof(num_tokens=len(served), correlation=correlation, change=change, noise=noise, reason=reason)
+        verdict, reason = "proved", ""
+    return Proof(
+        verdict=verdict, num_tokens=len(served), correlation=correlation, change=change, noise=noise, reason=reason
+    )
 
 
 def _rms(values: Sequence[float]) -> float:

@@ -92,7 +92,9 @@ class Proving:
             min_correlation=self._min_correlation or MIN_CORRELATION[in_full],
             min_tokens=self._min_tokens,
         )
-        return replace(proof, reason=_other_bytes(candidate, read.sha256, state.checksums) or proof.reason)
+        if other := _other_bytes(candidate, read.sha256, state.checksums):
+            return replace(proof, verdict="other weights", reason=other)
+        return proof
 
 
 def _other_bytes(candidate: Version, trainer: str, engine: Mapping[str, str]) -> str:

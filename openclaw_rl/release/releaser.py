@@ -6,11 +6,16 @@
     live        one row and one assignment: the next request of its line is answered by it
 
 Candidates that were made while no engine ran stand one on the other. The last of them holds what all have learned, so
-it alone is tried; if it fails, the one before it is.
+it alone is tried; if it fails, the one before it is. One whose change is below the noise does not answer, and the next
+step builds on it. What nothing stands on that answers gives its samples back; so does what is rejected, and its samples
+are in doubt then, unless the engine, and not what was learned, is the reason.
 
 Nothing here stops a request: running ones end on their version, and an engine that is away only delays a release. What
-answered before stays loaded until the next candidate comes: a request that has chosen it finds it, and going back to it
-takes no time.
+cannot be loaded or tried now is tried again by itself, line by line, after pauses that double. What answered before
+stays loaded until the next candidate comes: a request that has chosen it finds it, and going back to it takes no time.
+
+Rows say what answers. Whoever changes that holds `_deciding`, and looks at the row first; `_releasing` is held from a
+candidate's publication to its end, and may wait for `_deciding`, never the other way round.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Protocol
@@ -30,7 +35,7 @@ from openclaw_rl.protocols import Engine
 from openclaw_rl.release.gate import GateReport
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.prove import Proof
+from openclaw_rl.release.prove import Proof, Verdict
 from openclaw_rl.types import (
     BASE_VERSION,
     Json,
@@ -45,7 +50,7 @@ from openclaw_rl.types import (
 
 _log = logging.getLogger(__name__)
 
-_RETRY_S = 1.0
+RETRY_S, MAX_RETRY_S = 1.0, 300.0
 
 
 class Versions(Protocol):
@@ -54,8 +59,17 @@ class Versions(Protocol):
     async def versions(self, line: str | None = None) -> Sequence[Version]: ...
 
     async def set_version_state(
-        self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+        self,
+        line: str,
+        number: int,
+        state: VersionState,
+        *,
+        reason: str = "",
+        gate: Json = None,
+        blameless: bool = False,
     ) -> None: ...
+
+    async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]: ...
 
     async def forget_files(self, line: str, numbers: Sequence[int]) -> None: ...
 
@@ -110,27 +124,59 @@ class Releaser:
         self._aside: dict[str, str] = {}
         """By line: the version that answered before, still loaded."""
         self._releasing = asyncio.Lock()
+        self._waiting: set[str] = set()
+        """Lines with something that cannot be done now; `run` does it."""
+        self._parked = asyncio.Queue[str]()
+        self._refusals: dict[str, str] = {}
+        """By line: what was rejected through no fault of its samples, until who trains is told."""
         self._looked_at: Counter[str] = Counter()
         self._left_loaded: set[str] = set()
         """Versions that go when nobody looks at them any more."""
 
+    async def run(self) -> None:
+        """Until cancelled: restores what the last run left, and tries again whatever has to wait."""
+        async with asyncio.TaskGroup() as lines:
+            await self.restore()
+            while True:
+                lines.create_task(self._try_again(await self._parked.get()))
+
     async def restore(self) -> None:
         """Loads what was live; then candidates that a crash left between their step and their gate."""
         known = await self._log.versions()
-        for version in known:
-            if version.state == "live":
-                await self._put_live_again(version)
-        self._live.restored()
-        try:
-            for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
-                await self._release_line(line)
-        except Exception:
-            # A boundary: whatever is wrong with a candidate, serving goes on.
-            _log.exception("what the last run left stays as it is until the next start")
+        live = [version.line for version in known if version.state == "live"]
+        self._live.expect(live)
+        for line in live:
+            await self._settle_or_park(line, self._load)
+        for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
+            await self._settle_or_park(line, self._settle)
         self._settled.set()
 
+    async def _settle_or_park(self, line: str, work: Callable[[str], Awaitable[bool]]) -> bool:
+        try:
+            is_done = await work(line)
+        except Exception:
+            # A boundary: whatever is wrong with a version, serving goes on.
+            _log.exception("what waits of the line %s is tried again later", line)
+            is_done = False
+        if not is_done:
+            self._park(line)
+        return is_done
+
+    def _park(self, line: str) -> None:
+        if line not in self._waiting:
+            self._waiting.add(line)
+            self._parked.put_nowait(line)
+
+    async def _try_again(self, line: str) -> None:
+        pause_s, is_done = RETRY_S, False
+        while not is_done:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_RETRY_S)
+            is_done = await self._settle_or_park(line, self._settle)
+        self._waiting.remove(line)
+
     async def settled(self) -> None:
-        """Waits until what the last run left is released or rejected: before that nobody knows what to build on."""
+        """Waits until what the last run left was tried once: before that nobody knows what to build on."""
         await self._settled.wait()
 
     async def prepare(self, line: str) -> None:
@@ -142,20 +188,41 @@ class Releaser:
             _log.info("what answers is not measured ahead: %r", error)
 
     async def release(self, version: Version) -> None:
-        """Publishes a candidate, and makes it live if its gate finds nothing against it. One at a time."""
-        async with self._releasing:
-            await self._release_line(version.line)
+        """Publishes a candidate, and makes it live if its gate finds nothing against it. One at a time.
 
-    async def _release_line(self, line: str) -> None:
+        What cannot be done now, or fails, is tried again later. `TrainError` if one is rejected although nothing is
+        wrong with what it learned from: its samples wait, and who trains on them at once gets the same again.
+        """
+        is_done = False
+        self._refusals.pop(version.line, None)
+        try:
+            is_done = await self._settle(version.line)
+        finally:
+            if not is_done:
+                self._park(version.line)
+        if (refusal := self._refusals.pop(version.line, None)) is not None:
+            raise TrainError(refusal)
+
+    async def _settle(self, line: str) -> bool:
+        """Loads what answers, if it is not, and releases what stands on it; False if that has to wait."""
+        if not await self._load(line):
+            return False
+        async with self._releasing:
+            return await self._release_line(line)
+
+    async def _release_line(self, line: str) -> bool:
         if self._proving is None:
-            return
+            return True
         while chain := candidate_chain(known := await self._log.versions(line)):
             if not await self._try(chain[-1], _live_version(known), self._proving):
-                return
+                return False
+        for version in await self._log.retire_stranded(line, reason="another version answers"):
+            self._on_change(version)
         for version in await self._log.versions(line):
             if version.state == "candidate":
                 await self._mark(version, "retired", reason="another version answers")
         await tidy(self._log, line, save_every=self._save_every)
+        return True
 
     async def _try(self, version: Version, parent: Version | None, proving: Proving) -> bool:
         """Puts a candidate live, or rejects it; False if neither can be done now."""
@@ -163,18 +230,20 @@ class Releaser:
         if (aside := self._aside.pop(version.line, None)) not in (None, answering):
             await self._unload(aside)
         try:
-            gate, reason = await self._examine(version, parent, proving)
+            gate, reason, verdict = await self._examine(version, parent, proving)
         except (EngineLost, EngineUnavailable, TrainError) as error:
-            # Kept as a candidate: the next start, or the next candidate, tries again.
+            # Kept as a candidate, and tried again.
             _log.error("version %s waits: %s", version.label, error)
             return False
         except EngineError as error:
             # It is refused, or computes nothing that could be answered with.
-            await self._reject(version, str(error))
+            await self._reject(version, str(error), blameless=isinstance(error, EngineRefused))
             await self._unload(version.label)
             return True
-        if reason:
-            await self._reject(version, reason, gate=gate)
+        if verdict == "no effect":
+            await self._build_on(version, reason, gate=gate)
+        elif reason:
+            await self._reject(version, reason, gate=gate, blameless=verdict == "other weights")
         elif await self._go_live(version, instead_of=answering, gate={**gate, "live_at": time.time()}):
             _log.info("version %s is live", version.label)
             await self._step_aside(version.line, answering, now=version.label)
@@ -182,23 +251,24 @@ class Releaser:
         await self._unload(version.label)
         return True
 
-    async def _examine(self, version: Version, parent: Version | None, proving: Proving) -> tuple[dict[str, Json], str]:
-        """What was measured, and why it may not answer; empty if it may."""
+    async def _examine(
+        self, version: Version, parent: Version | None, proving: Proving
+    ) -> tuple[dict[str, Json], str, Verdict | None]:
+        """What was measured, why it may not answer, empty if it may, and what the proof says, if it came to that."""
         await self._publish(version)
         crash_point("release.published")
         report = await self._gate.measure(version, parent)
         crash_point("release.measured")
         if report.reason:
-            return report.to_json(), report.reason
+            return report.to_json(), report.reason, None
         proof = await proving.prove(version, parent)
-        return {**report.to_json(), "proof": proof.to_json(), "reason": proof.reason}, proof.reason
+        return {**report.to_json(), "proof": proof.to_json(), "reason": proof.reason}, proof.reason, proof.verdict
 
     async def _go_live(self, version: Version, *, instead_of: str, gate: Json) -> bool:
         """False if somebody went back to another version, or undid it, meanwhile: what a person wants is stronger."""
         async with self._deciding:
             known = await self._log.versions(version.line)
-            is_candidate = any(one.number == version.number and one.state == "candidate" for one in known)
-            if _answering(known) != instead_of or not is_candidate:
+            if _answering(known) != instead_of or not _is_candidate(version, known):
                 return False
             await self._mark(version, "live", gate=gate)
             crash_point("release.marked")
@@ -206,9 +276,23 @@ class Releaser:
             crash_point("release.live")
             return True
 
-    async def _reject(self, version: Version, reason: str, *, gate: Json = None) -> None:
+    async def _build_on(self, version: Version, reason: str, *, gate: Json) -> None:
+        """Keeps what changes too little to be proved: with what the next steps add it may be enough."""
+        async with self._deciding:
+            known = await self._log.versions(version.line)
+            if not _is_candidate(version, known):
+                return  # undone meanwhile
+            _log.info("version %s does not answer: %s", version.label, reason)
+            for below in candidate_chain(known)[:-1]:
+                await self._mark(below, "retired", reason=f"version {version.label} stands on it")
+            await self._mark(version, "no_effect", reason=reason, gate=gate)
+            crash_point("release.marked")
+
+    async def _reject(self, version: Version, reason: str, *, gate: Json = None, blameless: bool = False) -> None:
         _log.warning("version %s is rejected: %s", version.label, reason)
-        await self._mark(version, "rejected", reason=reason, gate=gate)
+        await self._mark(version, "rejected", reason=reason, gate=gate, blameless=blameless)
+        if blameless:
+            self._refusals[version.line] = f"version {version.label} is rejected, and its samples wait: {reason}"
         crash_point("release.marked")
 
     async def roll_back(self, line: str, number: int, *, reason: str = "", instead_of: int | None = None) -> str:
@@ -224,7 +308,7 @@ class Releaser:
             return await self._roll_back(line, number, reason or f"version {number} was put live")
 
     async def _roll_back(self, line: str, number: int, reason: str) -> str:
-        known = {version.number: version for version in await self._log.versions(line)}
+        known = await self._numbered(line)
         now = next((version for version in known.values() if version.state == "live"), None)
         if number:
             self._with_files(known, number)
@@ -245,37 +329,52 @@ class Releaser:
     async def undo(self, lesson: Lesson, *, reason: str) -> Undone:
         """Takes a lesson back: the last version before it answers from now on, and running answers end on theirs.
 
-        A version whose files the engine refuses is as good as gone: then an earlier one answers.
+        A version whose files the engine refuses is as good as gone: then an earlier one answers. What answered steps
+        aside; where whole conversations are taken back it leaves the engine at once.
         """
         async with self._deciding:
-            known = {version.number: version for version in await self._log.versions(lesson.line)}
-            loaded, unusable = {0, *(one.number for one in known.values() if one.state == "live")}, set[int]()
+            now = _live_version(await self._log.versions(lesson.line))
+            loaded, unusable = {0} if now is None else {0, now.number}, set[int]()
             while not (undone := await self._log.undo(lesson, reason=reason, loaded=loaded, unusable=unusable)).is_done:
-                number = undone.plan.back_to
+                back = (await self._numbered(lesson.line))[undone.plan.back_to]
                 try:
-                    await self._publish(known[number])
-                    loaded.add(number)
+                    await self._publish(back)
+                    loaded.add(back.number)
                 except EngineRefused as error:
-                    _log.error("version %s cannot be gone back to: %s", known[number].label, error)
-                    unusable.add(number)
-            plan = undone.plan
+                    _log.error("version %s cannot be gone back to: %s", back.label, error)
+                    unusable.add(back.number)
+            # Only now: the train loop may have made a version of it a moment ago.
+            known, plan = await self._numbered(lesson.line), undone.plan
             if plan.back_to != plan.answering:
-                self._live.set(lesson.line, version_label(lesson.line, plan.back_to) if plan.back_to else None)
-                await self._unload(version_label(lesson.line, plan.answering))
+                await self._answer_instead(lesson, plan.back_to, plan.answering)
             if plan.back_to and plan.back_to != plan.answering:
                 back = known[plan.back_to]
                 await self._mark(back, "live", gate={**(back.gate or {}), "live_at": time.time()})
-            if self._aside.get(lesson.line) in {version_label(lesson.line, one) for one in plan.holding}:
+            held = {version_label(lesson.line, one) for one in plan.holding}
+            if lesson.turn is None and self._aside.get(lesson.line) in held:
                 await self._unload(self._aside.pop(lesson.line))
             for number in plan.undone:
-                self._on_change(replace(known[number], state="rolled_back", reason=reason))
+                if number in known:  # and not another model's
+                    self._on_change(replace(known[number], state="rolled_back", reason=reason))
             return undone
+
+    async def _answer_instead(self, lesson: Lesson, number: int, of: int) -> None:
+        line, before = lesson.line, version_label(lesson.line, of)
+        label = version_label(line, number) if number else BASE_VERSION
+        self._live.set(line, label if number else None)
+        if lesson.turn is None:  # it is to be forgotten: nothing of it stays, not even for a request on its way
+            await self._unload(before)
+        else:
+            await self._step_aside(line, before, now=label)
+
+    async def _numbered(self, line: str) -> dict[int, Version]:
+        return {version.number: version for version in await self._log.versions(line)}
 
     @staticmethod
     def _with_files(known: Mapping[int, Version], number: int) -> Version:
         if number not in known:
             have = ", ".join(str(n) for n in (0, *known))
-            raise NoSuchVersion(f"there is no version {number}; there are {have}")
+            raise NoSuchVersion(f"the model that runs has no version {number}; there are {have}")
         if not known[number].path:
             have = ", ".join(str(n) for n, one in known.items() if one.path)
             gone = f"the files of version {number} were not kept (training.save_every)"
@@ -291,7 +390,7 @@ class Releaser:
         if not number:
             yield BASE_VERSION
             return
-        version = self._with_files({one.number: one for one in await self._log.versions(line)}, number)
+        version = self._with_files(await self._numbered(line), number)
         label = version.label
         self._looked_at[label] += 1
         if version.state != "live":
@@ -334,23 +433,41 @@ class Releaser:
         else:
             await self._engine.retire(label)
 
-    async def _mark(self, version: Version, state: VersionState, *, reason: str = "", gate: Json = None) -> None:
-        await self._log.set_version_state(version.line, version.number, state, reason=reason, gate=gate)
+    async def _mark(
+        self, version: Version, state: VersionState, *, reason: str = "", gate: Json = None, blameless: bool = False
+    ) -> None:
+        await self._log.set_version_state(
+            version.line, version.number, state, reason=reason, gate=gate, blameless=blameless
+        )
         self._on_change(replace(version, state=state, reason=reason))
 
-    async def _put_live_again(self, version: Version) -> None:
-        """Serving never waits for a file that is gone or changed: then the base model answers, and the row says why."""
-        while True:
-            try:
-                await self._put_live(version)
-            except EngineRefused as error:
-                _log.error("version %s cannot be served any more: %s", version.label, error)
-                await self._mark(version, "rejected", reason=str(error))
-            except EngineError as error:
-                _log.warning("version %s waits for the engine: %s", version.label, error)
-                await asyncio.sleep(_RETRY_S)
-                continue
-            return
+    async def _load(self, line: str) -> bool:
+        """What the last run left live answers again; False if it cannot be loaded now.
+
+        Serving never waits for a file that is gone or changed: then the base model answers, and the row says why.
+        """
+        if not self._live.is_expected(line):
+            return True
+        version, refusal = _live_version(await self._log.versions(line)), ""
+        try:
+            if version is not None:
+                await self._publish(version)
+        except EngineRefused as error:
+            refusal = str(error)
+        except EngineError as error:
+            _log.warning("what answered %s waits for the engine: %s", line, error)
+            return False
+        async with self._deciding:
+            answering = _answering(await self._log.versions(line))
+            if version is not None and answering != version.label:  # somebody chose another one meanwhile
+                if version.label not in self._aside.values():
+                    await self._unload(version.label)
+                return not self._live.is_expected(line)
+            if version is not None and refusal:
+                _log.error("version %s cannot be served any more: %s", version.label, refusal)
+                await self._mark(version, "rejected", reason=refusal, blameless=True)
+            self._live.set(line, None if refusal or answering == BASE_VERSION else answering)
+        return True
 
     async def _put_live(self, version: Version) -> None:
         await self._publish(version)
@@ -365,6 +482,11 @@ class Releaser:
 def _live_version(versions: Sequence[Version]) -> Version | None:
     """The version of a line that answers; None while it is the base model."""
     return next((version for version in versions if version.state == "live"), None)
+
+
+def _is_candidate(version: Version, versions: Sequence[Version]) -> bool:
+    """Still."""
+    return any(one.number == version.number and one.state == "candidate" for one in versions)
 
 
 def _answering(versions: Sequence[Version]) -> str:

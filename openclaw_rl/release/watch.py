@@ -1,15 +1,16 @@
-"""What a version does once people talk to it -> the same version, or its parent again.
+"""What a version does once people talk to it -> the same version, or the last good one before it.
 
     consumes      turns, and verdicts on them, of every version that answers
-    produces      a way back to its parent, with the reason
+    produces      a way back to what answered before it, with the reason
     waits for     the store
     woken by      a new turn; a new judgement
 
-Three things are counted turn by turn: what the user says of it, answers that fail or are empty, answers that repeat
-themselves. Each is an event with a rate, and the question is whether the rate is the parent's or that of a bad version.
-The evidence for the latter is added up turn by turn and never sinks below nothing (Page's CUSUM, 1954), so that a
-version that turns bad late, because talk turns to what it is bad at, is found as fast as one that is bad at once. With
-odds of n to 1, a version that is like its parent is taken for a bad one once in n turns or less.
+Three things are counted turn by turn: what the user says of it, answers that the engine fails over or that are empty,
+answers that repeat themselves. An answer that ended because the engine was away says nothing of a version. Each is an
+event with a rate, and the question is whether the rate is the parent's or that of a bad version. The evidence for the
+latter is added up turn by turn and never sinks below nothing (Page's CUSUM, 1954), so that a version that turns bad
+late, because talk turns to what it is bad at, is found as fast as one that is bad at once. With odds of n to 1, a
+version that is like its parent is taken for a bad one once in n turns or less.
 
 Knows rows and numbers, no engine. What it did is on the version's row, and whoever looks on is told by the releaser.
 """
@@ -19,15 +20,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import EngineRefused, OpenClawError
 from openclaw_rl.release.behaviour import distinct_pairs
+from openclaw_rl.release.keeping import answered_before
 from openclaw_rl.release.releaser import NoSuchVersion
-from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label, version_number
+from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label
 
 _log = logging.getLogger(__name__)
 
@@ -168,13 +170,9 @@ class Watch:
         return alarm(served, self._parents[version.label], self._limits)
 
     async def _back_to_parent(self, version: Version, reason: str) -> None:
-        """To what answered before it; if that one cannot serve any more, to the base model."""
-        number = version_number((version.gate or {}).get("parent", BASE_VERSION))
-        known = {one.number: one for one in await self._log.versions(version.line)}
-        if number in known and known[number].state in ("rolled_back", "rejected"):
-            number = 0
+        """To what answered before it; if that one cannot serve any more, to what did before that, and so on."""
         _log.warning("version %s goes: %s", version.label, reason)
-        for target in dict.fromkeys((number, 0)):
+        for target in _ways_back(version, await self._log.versions(version.line)):
             try:
                 await self._roll_back(version.line, target, reason=reason, instead_of=version.number)
                 return
@@ -184,3 +182,14 @@ class Watch:
                 # An engine that is away is no fault of the parent: the next answer is another occasion.
                 _log.warning("%s stays for now: %s", version.label, error)
                 return
+
+
+def _ways_back(version: Version, line: Sequence[Version]) -> Iterator[int]:
+    """What answered before a version and may answer again, the latest first; at last the base model."""
+    known = {one.number: one for one in line}
+    number = answered_before(version)
+    while number in known:
+        if known[number].path and known[number].state == "retired":
+            yield number
+        number = answered_before(known[number])
+    yield 0

@@ -17,6 +17,7 @@ from openclaw_rl.faults import crash_point
 from openclaw_rl.store import lessons, queries, served, steps, tasks, undoing
 from openclaw_rl.store.steps import Waiting
 from openclaw_rl.types import (
+    PRESENT_MODEL,
     Baseline,
     Credit,
     Feedback,
@@ -272,16 +273,41 @@ class LearningLog:
         """The files of these versions are about to be removed."""
         await self._transact(lambda connection: steps.forget_files(connection, line, numbers))
 
-    async def versions(self, line: str | None = None) -> list[Version]:
-        return await self._transact(lambda connection: steps.versions(connection, line))
+    async def run_with(self, model: str) -> None:
+        """From now on this is the present model: versions and samples of others rest until they come back."""
+        await self.set_flag(PRESENT_MODEL, model)
+
+    async def versions(self, line: str | None = None, *, every_model: bool = False) -> list[Version]:
+        """Those of the present model, or of every one."""
+        return await self._transact(lambda connection: steps.versions(connection, line, every_model=every_model))
 
     async def set_version_state(
-        self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+        self,
+        line: str,
+        number: int,
+        state: VersionState,
+        *,
+        reason: str = "",
+        gate: Json = None,
+        blameless: bool = False,
     ) -> None:
-        """What the gate, or a person, says about a version. Making one live retires the one that was."""
+        """What the gate, or a person, says about a version. Making one live retires the one that was.
+
+        A rejected one gives its samples back: in doubt, unless they are `blameless`.
+        """
         await self._transact(
-            lambda connection: steps.set_state(connection, line, number, state, reason=reason, gate=gate)
+            lambda connection: steps.set_state(
+                connection, line, number, state, reason=reason, gate=gate, blameless=blameless
+            )
         )
+        if state == "rejected":
+            self._sampled.set()
+
+    async def retire_stranded(self, line: str, *, reason: str) -> list[Version]:
+        """Takes the samples back of versions that will never answer; those that were not retired before."""
+        retired = await self._transact(lambda connection: steps.retire_stranded(connection, line, reason=reason))
+        self._sampled.set()
+        return retired
 
     async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
         """The last turns of a line, on which a candidate is tried; the newest first."""

@@ -7,14 +7,26 @@ from dataclasses import asdict
 from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, or_, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, or_, select, true, update
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import queries, schema
 from openclaw_rl.store.codec import pack_floats, pack_ids, unpack_floats, unpack_ids
 from openclaw_rl.store.sqlite import overwriting
-from openclaw_rl.types import Baseline, Candidate, Credit, JudgedTurn, Judgement, Sample, Skip, Turn, Verdict, Vote
+from openclaw_rl.types import (
+    PRESENT_MODEL,
+    Baseline,
+    Candidate,
+    Credit,
+    JudgedTurn,
+    Judgement,
+    Sample,
+    Skip,
+    Turn,
+    Verdict,
+    Vote,
+)
 
 _BY_SESSION = (
     schema.sample,
@@ -134,12 +146,23 @@ def samples(connection: Connection, session: str) -> list[Sample]:
 
 
 def waiting_samples(connection: Connection, line: str | None, limit: int) -> list[Sample]:
-    """What no step has learned from yet, of one line or of all, the oldest first."""
+    """What the present model can learn from and no step has yet, of one line or of all, the oldest first."""
     column = schema.sample.c
-    query = select(schema.sample).where(column.step.is_(None)).order_by(column.created_at, column.id).limit(limit)
+    waits = (column.step.is_(None), of_present_model(connection))
+    query = select(schema.sample).where(*waits).order_by(column.created_at, column.id).limit(limit)
     if line is not None:
         query = query.where(column.line == line)
     return _samples(connection, connection.execute(query).mappings().all())
+
+
+def of_present_model(connection: Connection) -> ColumnElement[bool]:
+    """Of a row of `sample`: whether the model that the store is run with sampled it; where none was named, any did."""
+    model = flag(connection, PRESENT_MODEL)
+    if model is None:
+        return true()
+    sample, turn = schema.sample.c, schema.turn.c
+    answered = (turn.session == sample.session, turn.index == sample.index, turn.model == model)
+    return select(turn.index).where(*answered).exists()
 
 
 def opted_out() -> ColumnElement[bool]:

@@ -131,6 +131,13 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
         "ALTER TABLE step ADD COLUMN num_anchors INTEGER NOT NULL DEFAULT 0",
     ),
     6: ("ALTER TABLE sample ADD COLUMN is_returned BOOLEAN NOT NULL DEFAULT 0",),
+    7: (
+        "ALTER TABLE version ADD COLUMN model TEXT",
+        # A step learns from answers of its own model only, so what is left of its samples knows it.
+        """UPDATE version SET model = (SELECT turn.model FROM sample
+            JOIN turn ON turn.session = sample.session AND turn."index" = sample."index"
+            WHERE sample.line = version.line AND sample.step = version.number LIMIT 1)""",
+    ),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

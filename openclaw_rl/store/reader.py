@@ -108,9 +108,9 @@ class StoreReader:
         """How many turns are not learned from, by the reason; the commonest first."""
         return self._ask(queries.skips)
 
-    def versions(self, line: str | None = None) -> list[Version]:
-        """All versions, or those of one line, in their order."""
-        return self._ask(lambda connection: steps.versions(connection, line))
+    def versions(self, line: str | None = None, *, every_model: bool = False) -> list[Version]:
+        """The versions of the present model, or of every one; of all lines, or of one; in their order."""
+        return self._ask(lambda connection: steps.versions(connection, line, every_model=every_model))
 
     def steps(self, line: str) -> list[Step]:
         """The steps of a line, in their order."""

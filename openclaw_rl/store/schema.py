@@ -210,7 +210,8 @@ sample = Table(
     Index("sample_waiting", "line", "created_at", sqlite_where=text("step IS NULL")),
 )
 """`step` is the step that learned from it; none did as long as it is NULL. A step that is discarded gives its samples
-back, to be tried one by one: `num_discarded` counts. One that is undone gives them back too: `is_returned`."""
+back, to be tried one by one: `num_discarded` counts. One that is undone, or that nothing which answers
+stands on, gives them back too: `is_returned`."""
 
 baseline = Table(
     "baseline",
@@ -251,4 +252,6 @@ version = Table(
     Column("sha256", Text, nullable=False),
     Column("gate", Text, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("model", Text),
 )
+"""`model` is what it was trained on, as `turn.model` names it; NULL in old rows where nobody knows."""

@@ -14,6 +14,9 @@ from openclaw_rl.types import ReplayedTurn, ServedTurn, Skip, turn_id
 
 _turn, _session, _judgement = schema.turn.c, schema.session.c, schema.judgement.c
 
+_CUT_SHORT = (Skip.ABORTED, Skip.ENGINE_LOST)
+"""Answers that ended for reasons of somebody else: they say nothing of the version that gave them."""
+
 _score = (
     select(_judgement.score)
     .where(_judgement.session == _turn.session, _judgement.index == _turn.index)
@@ -25,7 +28,7 @@ _score = (
 
 def replayed(connection: Connection, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
     """The last turns of a line that this model answered, each within `max_tokens`; the newest first."""
-    private = (Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE, Skip.ENGINE_FAILED, Skip.ABORTED, Skip.NOT_EXACT)
+    private = (Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE, Skip.ENGINE_FAILED, *_CUT_SHORT, Skip.NOT_EXACT)
     query = (
         select(_turn.session, _turn.index, _score)
         .join(schema.session, _session.id == _turn.session)
@@ -56,7 +59,8 @@ def replayed(connection: Connection, line: str, *, model: str, limit: int, max_t
 def served(connection: Connection, line: str, label: str, *, since: float, limit: int) -> list[ServedTurn]:
     """The last main turns of a line that a version answered, or failed to, since then; the oldest first.
 
-    Who answered nothing is not known by the row: a failure without a token counts from `since` on, where that is given.
+    Who answered nothing is not known by the row: an engine that failed over an answer before its first token counts
+    from `since` on, where that is given. One that was away does not count, however far the answer had come.
     """
     by_label = func.instr(_turn.versions, orjson.dumps(label).decode()) > 0
     in_vain = and_(_turn.versions == "[]", _turn.skip == Skip.ENGINE_FAILED) if since else false()
@@ -64,7 +68,7 @@ def served(connection: Connection, line: str, label: str, *, since: float, limit
         select(_turn.finished_at, _turn.token_ids, _turn.skip, _turn.finish_reason, _turn.num_sampled, _score)
         .join(schema.session, _session.id == _turn.session)
         .where(_session.user == line, _session.last_seen_at >= since, _turn.created_at >= since, _turn.kind == "main")
-        .where(or_(_turn.skip.is_(None), _turn.skip != Skip.ABORTED), or_(by_label, in_vain))
+        .where(or_(_turn.skip.is_(None), _turn.skip.not_in(_CUT_SHORT)), or_(by_label, in_vain))
         .order_by(_turn.finished_at.desc())
         .limit(limit)
     )

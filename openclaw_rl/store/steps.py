@@ -2,6 +2,9 @@
 
 A step has its samples for itself from the moment it is planned: they carry its number. What it made, or why it made
 nothing, is written in one transaction with its end; until then it is planned, and whoever starts takes it first.
+
+Versions belong to the model they were trained on. What is asked here is asked for the model that the store is run with;
+what others made rests until they are started again.
 """
 
 from __future__ import annotations
@@ -10,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import orjson
-from sqlalchemy import Connection, RowMapping, func, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, or_, select, true, update
 from sqlalchemy.dialects.sqlite import insert
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store import lessons, schema
-from openclaw_rl.types import IMPORTED, Json, Skip, Step, Version, VersionState
+from openclaw_rl.types import IMPORTED, PRESENT_MODEL, Json, Skip, Step, Version, VersionState, stranded
 
 _step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
 
@@ -34,10 +37,11 @@ class Waiting:
 
 
 def waiting(connection: Connection) -> list[Waiting]:
-    """The lines that have something to learn from, the one that waits longest first."""
+    """The lines that the present model has something to learn from, the one that waits longest first."""
     since = func.min(_sample.created_at)
     doubted = func.sum(_sample.num_discarded > 0)
-    query = select(_sample.line, func.count(), since, doubted).where(_sample.step.is_(None))
+    waits = (_sample.step.is_(None), lessons.of_present_model(connection))
+    query = select(_sample.line, func.count(), since, doubted).where(*waits)
     rows = connection.execute(query.group_by(_sample.line).order_by(since))
     return [
         Waiting(line=line, num_samples=count, since=first, num_doubted=doubts) for line, count, first, doubts in rows
@@ -46,7 +50,8 @@ def waiting(connection: Connection) -> list[Waiting]:
 
 def doubted(connection: Connection, line: str) -> list[str]:
     """Samples that wait although they were in a step that was discarded: one of them may be the reason."""
-    query = select(_sample.id).where(_sample.line == line, _sample.step.is_(None), _sample.num_discarded > 0)
+    waits = (_sample.line == line, _sample.step.is_(None), lessons.of_present_model(connection))
+    query = select(_sample.id).where(*waits, _sample.num_discarded > 0)
     return list(connection.scalars(query.order_by(_sample.created_at, _sample.id)))
 
 
@@ -83,17 +88,24 @@ def finish(connection: Connection, step: Step, version: Version | None, *, blame
     if not connection.execute(ended).rowcount:
         return False
     if version is not None:
-        connection.execute(insert(schema.version).values(_version_row(version)))
-    elif blameless or len(step.sample_ids) + len(step.replayed_ids) > 1:
-        _give_back(connection, step, doubt=0 if blameless else 1)
+        _put_version(connection, version)
+    else:
+        _give_back_of(connection, step, blameless=blameless)
     crash_point("store.in_step")
     return True
 
 
-def _give_back(connection: Connection, step: Step, *, doubt: int) -> None:
-    mine = (_sample.line == step.line, _sample.step == step.number)
-    given_back = {"step": None, "num_discarded": _sample.num_discarded + doubt}
-    ids = connection.scalars(update(schema.sample).where(*mine).values(given_back).returning(_sample.id)).all()
+def _give_back_of(connection: Connection, step: Step, *, blameless: bool) -> None:
+    if blameless:
+        _give_back(connection, step.line, step.number)
+    elif len(step.sample_ids) + len(step.replayed_ids) > 1:
+        _give_back(connection, step.line, step.number, num_discarded=_sample.num_discarded + 1)
+
+
+def _give_back(connection: Connection, line: str, number: int, **changes: object) -> None:
+    mine = (_sample.line == line, _sample.step == number)
+    given_back = update(schema.sample).where(*mine).values(step=None, **changes)
+    ids = connection.scalars(given_back.returning(_sample.id)).all()
     # Whoever opted out meanwhile was not asked: only samples that waited left then.
     withdrawn = select(_sample.id).where(_sample.id.in_(ids), lessons.opted_out())
     lessons.skip_samples(connection, connection.scalars(withdrawn).all(), Skip.OPTED_OUT)
@@ -111,16 +123,11 @@ def add_metrics(connection: Connection, line: str, number: int, metrics: Mapping
     return step
 
 
-def _give_back_of(connection: Connection, line: str, number: int) -> None:
-    query = select(schema.step).where(_step.line == line, _step.number == number)
-    for step in map(_to_step, connection.execute(query).mappings()):
-        if len(step.sample_ids) + len(step.replayed_ids) > 1:
-            _give_back(connection, step, doubt=1)
-
-
 def planned(connection: Connection) -> list[Step]:
-    """Steps that somebody planned and nobody finished, the oldest first."""
-    query = select(schema.step).where(_step.state == "planned").order_by(_step.planned_at)
+    """Steps that somebody planned for the present model and nobody finished, the oldest first."""
+    theirs = (_sample.line == _step.line, _sample.step == _step.number, ~lessons.of_present_model(connection))
+    of_another = select(_sample.id).where(*theirs).exists()
+    query = select(schema.step).where(_step.state == "planned", ~of_another).order_by(_step.planned_at)
     return [_to_step(row) for row in connection.execute(query).mappings()]
 
 
@@ -129,33 +136,68 @@ def line_steps(connection: Connection, line: str) -> list[Step]:
     return [_to_step(row) for row in connection.execute(query).mappings()]
 
 
-def versions(connection: Connection, line: str | None = None) -> list[Version]:
-    """All versions, or those of one line, in their order."""
+def versions(connection: Connection, line: str | None = None, *, every_model: bool = False) -> list[Version]:
+    """The versions of the present model, or of every one; of all lines, or of one; in their order."""
     query = select(schema.version).order_by(_version.line, _version.number)
+    if not every_model:
+        query = query.where(_is_of(lessons.flag(connection, PRESENT_MODEL)))
     if line is not None:
         query = query.where(_version.line == line)
     return [_to_version(row) for row in connection.execute(query).mappings()]
 
 
+def _is_of(model: str | None) -> ColumnElement[bool]:
+    """Of a row of `version`: whether it is this model's, as far as anybody knows."""
+    return true() if model is None else or_(_version.model.is_(None), _version.model == model)
+
+
 def set_state(
-    connection: Connection, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+    connection: Connection,
+    line: str,
+    number: int,
+    state: VersionState,
+    *,
+    reason: str = "",
+    gate: Json = None,
+    blameless: bool = False,
 ) -> None:
-    """A version becomes what its gate or a person says. Making one live retires the one that was.
+    """A version becomes what its gate or a person says. Making one live retires the one of its model that was.
 
     What is rejected gives back the samples that it had in company, as a discarded step does: alone, each shows whether
-    it is the reason. One that was alone stays with the version, whose row has the reason.
+    it is the reason. One that was alone stays with the version, whose row has the reason. Where no sample is to blame,
+    all come back as if nothing had been.
     """
-    if state == "live":
-        others = (_version.line == line, _version.state == "live", _version.number != number)
-        connection.execute(update(schema.version).where(*others).values(state="retired"))
-    changes: dict[str, str] = {"state": state, "reason": reason}
+    which = (_version.line == line, _version.number == number)
+    changes: dict[str, str | None] = {"state": state, "reason": reason}
     if gate is not None:
         changes["gate"] = orjson.dumps(gate).decode()
-    which = (_version.line == line, _version.number == number)
+    if state == "live":
+        # What answers under a model fits it, so a version whose model nobody knows is its own from now on.
+        model = connection.scalar(select(_version.model).where(*which)) or lessons.flag(connection, PRESENT_MODEL)
+        changes["model"] = model
+        others = (_version.line == line, _version.state == "live", _version.number != number, _is_of(model))
+        connection.execute(update(schema.version).where(*others).values(state="retired"))
     if not connection.execute(update(schema.version).where(*which).values(changes)).rowcount:
         raise StoreError(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
     if state == "rejected":
-        _give_back_of(connection, line, number)
+        made_by = select(schema.step).where(_step.line == line, _step.number == number)
+        for step in map(_to_step, connection.execute(made_by).mappings()):
+            _give_back_of(connection, step, blameless=blameless)
+
+
+def retire_stranded(connection: Connection, line: str, *, reason: str) -> list[Version]:
+    """Versions that will never answer, nor anything that stands on them, give their samples back, without a doubt.
+
+    Those whose state that changes.
+    """
+    found = stranded(versions(connection, line))
+    for version in found:
+        # What their steps had in time is not late because another version answers.
+        _give_back(connection, line, version.number, is_returned=True)
+    changed = [version for version in found if version.state != "retired"]
+    for version in changed:
+        set_state(connection, line, version.number, "retired", reason=reason)
+    return [replace(version, state="retired", reason=reason) for version in changed]
 
 
 def forget_files(connection: Connection, line: str, numbers: Sequence[int]) -> None:
@@ -192,8 +234,13 @@ def put_imported(connection: Connection, line: str, place: Callable[[int], tuple
     )
     made = Version(line=line, number=number, parent=parent, state="candidate", created_at=now, path=path, sha256=sha256)
     connection.execute(insert(schema.step).values(_step_row(step)))
-    connection.execute(insert(schema.version).values(_version_row(made)))
+    _put_version(connection, made)
     return made
+
+
+def _put_version(connection: Connection, version: Version) -> None:
+    model = version.model or lessons.flag(connection, PRESENT_MODEL)
+    connection.execute(insert(schema.version).values(_version_row(replace(version, model=model))))
 
 
 def _step_row(step: Step) -> dict[str, object]:
@@ -209,7 +256,7 @@ def _step_row(step: Step) -> dict[str, object]:
 
 
 def _version_row(version: Version) -> dict[str, object]:
-    names: Sequence[str] = ("line", "number", "parent", "state", "created_at", "path", "sha256", "reason")
+    names: Sequence[str] = ("line", "number", "parent", "state", "created_at", "path", "sha256", "reason", "model")
     return {**{name: getattr(version, name) for name in names}, "gate": orjson.dumps(version.gate).decode()}
 
 

@@ -6,14 +6,15 @@ weights for ever, or none.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, and_, delete, false, func, or_, select, true, update
 
 from openclaw_rl.store import lessons, schema, steps
 from openclaw_rl.store.sqlite import overwriting
-from openclaw_rl.types import TRACES_LEFT, Lesson, Skip, Step, Undoing, Undone, plan_undoing
+from openclaw_rl.types import PRESENT_MODEL, TRACES_LEFT, Lesson, Skip, Step, Undoing, Undone, Version, plan_undoing
 
 FORGOTTEN = "a conversation that it learned from was forgotten"
 
@@ -31,18 +32,21 @@ def undo(
 ) -> Undone:
     """Takes a lesson back, unless the version to go back to is not among those `loaded`; None: that is nobody's matter.
 
-    The lesson's samples are skipped for good. All others of the undone steps wait again, in their old order.
+    The lesson's samples are skipped for good. All others of the undone steps wait again, in their old order. Every
+    model that learned from it goes back; only the present one's version must be loaded.
     """
     mine = and_(_sample.line == lesson.line, _taught(lesson))
     besides = set(connection.scalars(select(_sample.id).where(mine)))
-    known, taken = steps.versions(connection, lesson.line), steps.line_steps(connection, lesson.line)
-    plan = plan_undoing(known, taken, lesson, besides=besides, unusable=unusable)
+    taken = steps.line_steps(connection, lesson.line)
+    plans = _plans(connection, taken, lesson, besides=besides, unusable=unusable)
+    plan = _in_all(plans)
     if loaded is not None and plan.back_to not in loaded:
         return Undone(plan=plan, is_done=False)
     for step in taken:
         if step.state == "planned" and (step.parent in plan.undone or _uses(step, lesson, besides)):
             _discard(connection, step, reason=reason, now=now)
-    _roll_back(connection, lesson.line, plan, reason=reason)
+    for each in plans:
+        _roll_back(connection, lesson.line, each, reason=reason)
     returned = update(schema.sample).where(_sample.line == lesson.line, _sample.step.in_(plan.rebuilt))
     ids = set(connection.scalars(returned.values(step=None, is_returned=True).returning(_sample.id)))
     _withdraw(connection, ids)
@@ -57,9 +61,9 @@ def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
 
     The files of the versions that held the lesson are gone already. What is deleted is overwritten.
     """
-    known, taken = steps.versions(connection, lesson.line), steps.line_steps(connection, lesson.line)
+    taken = steps.line_steps(connection, lesson.line)
     is_begun = any(step.state == "planned" and _uses(step, lesson, ()) for step in taken)
-    if is_begun or plan_undoing(known, taken, lesson).holding != plan.holding:
+    if is_begun or _in_all(_plans(connection, taken, lesson)).holding != plan.holding:
         return False
     with overwriting(connection):
         this = (_version.line == lesson.line, _version.number.in_(plan.holding))
@@ -77,8 +81,35 @@ def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
 
 def num_returned(connection: Connection) -> dict[str, int]:
     """How many samples of undone steps wait to be learned from again, by line."""
-    query = select(_sample.line, func.count()).where(_sample.step.is_(None), _sample.is_returned)
+    waits = (_sample.step.is_(None), _sample.is_returned, lessons.of_present_model(connection))
+    query = select(_sample.line, func.count()).where(*waits)
     return {line: count for line, count in connection.execute(query.group_by(_sample.line))}  # noqa: C416
+
+
+def _plans(
+    connection: Connection,
+    taken: Sequence[Step],
+    lesson: Lesson,
+    *,
+    besides: Collection[str] = (),
+    unusable: Collection[int] = (),
+) -> list[Undoing]:
+    """One for each model that has versions of the line, the present one's first: each has one that answers."""
+    present = lessons.flag(connection, PRESENT_MODEL)
+    by_model: dict[str | None, list[Version]] = {present: []}
+    for version in steps.versions(connection, lesson.line, every_model=True):
+        by_model.setdefault(present if present is None else version.model or present, []).append(version)
+    return [plan_undoing(one, taken, lesson, besides=besides, unusable=unusable) for one in by_model.values()]
+
+
+def _in_all(plans: Sequence[Undoing]) -> Undoing:
+    """What happens to all versions; what answers is what the first says."""
+    return replace(
+        plans[0],
+        undone=tuple(sorted(number for plan in plans for number in plan.undone)),
+        rebuilt=tuple(sorted(number for plan in plans for number in plan.rebuilt)),
+        holding=tuple(sorted(number for plan in plans for number in plan.holding)),
+    )
 
 
 def _taught(lesson: Lesson) -> ColumnElement[bool]:

@@ -135,7 +135,9 @@ def _free_name(store: StoreConfig, name: str) -> str:
     wanted = "demo-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:40] or "user")
     try:
         reader = StoreReader.open(store.data_dir, store.url)
-        taken = {summary.session.user for summary in reader.sessions()} | {one.line for one in reader.versions()}
+        taken = {summary.session.user for summary in reader.sessions()} | {
+            one.line for one in reader.versions(every_model=True)
+        }
     except StoreError:
         taken = set()
     number = 1

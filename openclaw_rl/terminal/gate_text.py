@@ -42,7 +42,7 @@ class NoSuchVersion(OpenClawError):
 def show_version(store: StoreConfig, number: int, *, user: str, as_json: bool) -> None:
     """Print one version of a user's with all that was measured of it."""
     reader = StoreReader.open(store.data_dir, store.url)
-    known = {version.number: version for version in reader.versions(user)}
+    known = {version.number: version for version in reader.versions(user, every_model=True)}
     if number not in known:
         have = ", ".join(map(str, known)) or "none"
         raise NoSuchVersion(f"there is no version {number} of {user}; there are {have}")
@@ -58,6 +58,8 @@ def version_text(version: Version) -> RenderableType:
     """Its state, and the report of its gate."""
     style = "bold green" if version.state == "live" else "bold"
     head = Text.assemble((f"{version.label}  {version.state.replace('_', ' ')}", style))
+    if version.base_model is not None:
+        head.append(f"\nTrained on {one_line(version.base_model, 300)}.", "dim")
     if version.reason:
         head.append(f"\n{one_line(version.reason, 300)}")
     report = version.gate if isinstance(version.gate, dict) else {}

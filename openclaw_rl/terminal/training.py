@@ -156,7 +156,8 @@ async def _work(
         model = await asyncio.to_thread(resolve_model, config.model)
         await asyncio.to_thread(pipeline.check_teacher, config.training, model)
         renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
-        model_id = await asyncio.to_thread(pipeline._model_id, model, config.engine.type)
+        model_id = await asyncio.to_thread(pipeline._model_id, model, config.engine.type, config.model.checkpoint_path)
+        await store.lessons.run_with(model_id)
         async with _watched(config, store.lessons) as (metrics, observers):
             await _judge(config, store, bar, metrics)
             await _credit(config, store.lessons, renderer, model_id, observers)

@@ -76,11 +76,11 @@ def forget(config: Config, name: str, *, is_user: bool, confirm: Callable[[str],
 def export(config: Config, name: str, target: Path, *, user: str | None) -> None:
     """Writes a version as a PEFT folder with a model card."""
     reader = StoreReader.open(config.store.data_dir, config.store.url)
-    versions = reader.versions()
+    versions = reader.versions(every_model=True)
     version = find_version(name, versions, user=user)
     mine = [one for one in versions if one.line == version.line]
     steps = {step.number: step for step in reader.steps(version.line)}
-    base_model = config.model.name
+    base_model = version.base_model or config.model.name
     card = model_card(version, mine, steps, base_model=base_model)
     export_version(version, target, base_model=base_model, card=card)
     make_console("stderr").print(Text(f"{version.label} is in {target}."))
@@ -100,6 +100,7 @@ def take_in(config: Config, folder: Path, *, user: str, as_json: bool) -> None:
     said = {
         "live": "passed its gate and answers from now on.",
         "candidate": "waits for its gate; `openclaw-rl up` puts it through.",
+        "no_effect": "changes nothing that can be measured, so it does not answer; the next step builds on it.",
     }
     what = said.get(told["state"], f"is {told['state'].replace('_', ' ')}: {told['reason']}")
     make_console("stderr").print(Text(f"{told['version']} {printable(what)}"))
@@ -121,7 +122,7 @@ def find_version(name: str, versions: Sequence[Version], *, user: str | None) ->
 def _whose(name: str, reader: StoreReader, *, is_user: bool) -> dict[str, str]:
     """A session by its name, a user by the whole name, or a session by its start; what is both is the session."""
     sessions = [summary.session for summary in reader.sessions()]
-    users = {session.user for session in sessions} | {version.line for version in reader.versions()}
+    users = {session.user for session in sessions} | {version.line for version in reader.versions(every_model=True)}
     is_session = any(name in (session.id, session.key) for session in sessions)
     if is_user and name not in users:
         raise NotFound(f"nothing of a user {name!r} is stored; there is something of {', '.join(sorted(users))}")

@@ -78,7 +78,7 @@ Scores = Mapping[str, Mapping[str, Sequence[float]]]
 def show_why(config: Config, name: str, *, user: str | None, as_json: bool) -> None:
     """Print where a version comes from, or what became of a turn."""
     reader = StoreReader.open(config.store.data_dir, config.store.url)
-    versions = reader.versions()
+    versions = reader.versions(every_model=True)
     try:
         version = find_version(name, versions, user=user)
     except NotFound as no_version:
@@ -124,7 +124,13 @@ class _Teller:
 
     def turn(self, line: str, session: str, index: int) -> None:
         (lesson,) = read_lessons(self._reader, session, index)
-        used = uses(Lesson(line=line, turn=(session, index)), self._reader.versions(line), self._reader.steps(line))
+        live = next((one.number for one in self._reader.versions(line) if one.state == "live"), 0)
+        used = uses(
+            Lesson(line=line, turn=(session, index)),
+            self._reader.versions(line, every_model=True),
+            self._reader.steps(line),
+            live=live,
+        )
         first = next((one for one in used if one.version is not None), None)
         names = [sample.id for sample in lesson.credit.samples] if lesson.credit else []
         scores = {} if first is None or first.version is None else self._scores(first.version, names)
@@ -228,10 +234,9 @@ def version_text(version: Version, step: Step, *, now: float) -> Text:
     return text
 
 
-def uses(lesson: Lesson, versions: Sequence[Version], steps: Sequence[Step]) -> list[Use]:
+def uses(lesson: Lesson, versions: Sequence[Version], steps: Sequence[Step], *, live: int) -> list[Use]:
     """Every step that learned from a lesson, and whether that is part of what answers now; the first one first."""
     made = {version.number: version for version in versions}
-    live = next((version.number for version in versions if version.state == "live"), 0)
     in_live = set(ancestry(versions, live))
     found = []
     for step in steps:

@@ -118,6 +118,8 @@ class WholeStudent:
 class TransformersModel:
     """A folder that transformers loads."""
 
+    all_linear = None
+
     def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
         self._folder = folder
         self._device = device

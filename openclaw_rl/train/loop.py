@@ -9,8 +9,9 @@ A step is planned (planning.py) before it is taken: its number, seed and samples
 no other step. Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same
 weights. What it made is written with its end in one transaction.
 
-Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: the
-flag `train.paused` then says why, and nothing is lost. Only what a trainer reports as harmful is discarded.
+Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: it
+rests, longer each time, while the others go on. The flag `train.paused` then says why, and nothing is lost. Only what a
+trainer reports as harmful is discarded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Protocol
 
-from openclaw_rl.errors import EngineError, OpenClawError, StoreError, TrainerLost, TrainError
+from openclaw_rl.errors import OpenClawError, StoreError, TrainerLost, TrainError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.model.durable import unfinished
 from openclaw_rl.train import planning
@@ -99,6 +100,27 @@ class LoopSettings:
     stop_token_ids: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rest:
+    """How long nothing is tried again, and why."""
+
+    until: float
+    pause_s: float
+    reason: str
+
+    @classmethod
+    def after(cls, error: Exception, before: _Rest | None, *, what: str) -> _Rest:
+        """Twice as long as the one before it, up to a limit."""
+        pause_s = RETRY_S if before is None else min(2 * before.pause_s, MAX_RETRY_S)
+        level = logging.WARNING if isinstance(error, OpenClawError) else logging.ERROR
+        _log.log(level, "%s waits %g s: %r", what, pause_s, error)
+        return cls(until=asyncio.get_running_loop().time() + pause_s, pause_s=pause_s, reason=str(error) or repr(error))
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.until - asyncio.get_running_loop().time())
+
+
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
@@ -127,66 +149,80 @@ class TrainLoop:
         self._clock = clock
         self._lost: Counter[tuple[str, int]] = Counter()
         self._one_at_a_time = asyncio.Lock()
+        self._rests: dict[str, _Rest] = {}
+        """Lines that something went wrong with."""
 
     async def run(self) -> None:
         """Until cancelled."""
-        retry_s, is_paused = RETRY_S, True  # as far as the last run may have left it
+        told: str | None = ""  # what the last run may have left is no word of ours
+        trouble: _Rest | None = None
         while True:
             self._log.sampled.clear()
+            due_in: float | None = None
             try:
-                wait_s = await self.work()
-                if is_paused:
-                    await self._log.set_flag(TRAINING_PAUSED, None)
-                    is_paused = False
+                async with self._one_at_a_time:
+                    due_in, _ = await self._work(but=self._resting())
+                trouble = None
             except Exception as error:
                 # The boundary of training: whatever is wrong with it, serving goes on.
-                expected = isinstance(error, OpenClawError)
-                _log.log(logging.WARNING if expected else logging.ERROR, "training waits %g s: %r", retry_s, error)
+                trouble = _Rest.after(error, trouble, what="training")
+            rests = list(self._rests.values()) if trouble is None else [trouble]
+            reason = rests[0].reason if rests else None
+            if reason != told:
                 with suppress(StoreError):
-                    is_paused = True
-                    await self._log.set_flag(TRAINING_PAUSED, str(error) or repr(error))
-                await asyncio.sleep(retry_s)
-                retry_s = min(2 * retry_s, MAX_RETRY_S)
-                continue
-            retry_s = RETRY_S
+                    await self._log.set_flag(TRAINING_PAUSED, reason)
+                    told = reason
+            waits_s = [rest.left_s for rest in rests] + ([] if due_in is None else [due_in])
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(min(waits_s, default=None)):
                     await self._log.sampled.wait()
 
     async def work(self, *, at_once: bool = False, max_steps: int | None = None) -> float | None:
         """Takes all steps that are due, or with `at_once` all there are; in how many seconds the next will be due.
 
-        None if nothing waits for the clock, or `max_steps` were taken. Who calls while it works waits for its end. What
-        goes wrong with one line is raised after all others had their turn.
+        None if nothing waits for the clock, or `max_steps` were taken. Who calls while it works waits for its end. No
+        line rests here; what goes wrong with one is raised after all others had their turn.
         """
         async with self._one_at_a_time:
-            return await self._work(at_once=at_once, max_steps=max_steps)
+            due_in, stuck = await self._work(at_once=at_once, max_steps=max_steps)
+        self._log.sampled.set()  # whoever runs beside it looks again which lines rest
+        for error in stuck.values():
+            raise error
+        return due_in
 
-    async def _work(self, *, at_once: bool, max_steps: int | None) -> float | None:
+    def _resting(self) -> set[str]:
+        return {line for line, rest in self._rests.items() if rest.left_s > 0}
+
+    async def _work(
+        self, *, at_once: bool = False, max_steps: int | None = None, but: Collection[str] = ()
+    ) -> tuple[float | None, dict[str, Exception]]:
+        """Steps of all lines `but` some; when the next is due, and what went wrong with which line. That one rests."""
         num_left = math.inf if max_steps is None else max_steps
-        stuck: dict[str, OpenClawError] = {}
+        stuck: dict[str, Exception] = {}
         due_in: float | None = None
         for step in await self._log.planned_steps():
-            if num_left > 0:
+            if num_left > 0 and step.line not in but:
                 await self._try(step, stuck)
                 num_left -= 1
         while num_left > 0:
-            new, due_in = await self._due(at_once=at_once, but=stuck)
+            new, due_in = await self._due(at_once=at_once, but={*but, *stuck})
             if new is None:
                 break
             await self._log.plan_step(new)
             crash_point("train.planned")
             await self._try(new, stuck)
             num_left -= 1
-        if stuck:
-            raise next(iter(stuck.values()))
-        return due_in
+        rested = {line: rest for line, rest in self._rests.items() if line in but}
+        again = {line: _Rest.after(error, self._rests.get(line), what=line) for line, error in stuck.items()}
+        self._rests = rested | again
+        return due_in, stuck
 
-    async def _try(self, step: Step, stuck: dict[str, OpenClawError]) -> None:
-        """Takes a step; what a trainer, or an engine, fails to do keeps its line, and no other, from going on."""
+    async def _try(self, step: Step, stuck: dict[str, Exception]) -> None:
+        """Takes a step; whatever goes wrong keeps its line, and no other, from going on."""
         try:
             await self._take(step)
-        except (TrainError, EngineError) as error:
+        except Exception as error:
+            # A boundary, between lines: what is wrong with one is no matter of the others.
             stuck[step.line] = error
 
     async def _due(self, *, at_once: bool, but: Collection[str]) -> tuple[Step | None, float | None]:

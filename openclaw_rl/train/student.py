@@ -52,6 +52,11 @@ class Model(Protocol):
     vocab_size: int
 
     @property
+    def all_linear(self) -> tuple[str, ...] | None:
+        """The layers that `all-linear` means; None: only peft knows."""
+        ...
+
+    @property
     def reader(self) -> Reader:
         """The weights of the folder."""
         ...
@@ -160,6 +165,8 @@ class FullStudent:
 
 class NetworkModel:
     """A folder of an architecture that our own network computes."""
+
+    all_linear = TARGETS
 
     def __init__(self, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> None:
         self._folder = folder

@@ -24,6 +24,7 @@ from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.train.anchors import anchor_sample, base_answer
 from openclaw_rl.train.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
 from openclaw_rl.train.critic import Critic
+from openclaw_rl.train.form import check_form
 from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss, hybrid_loss
 from openclaw_rl.train.objective.settings import LossSettings
@@ -34,7 +35,7 @@ from openclaw_rl.train.step import Outcome, OutOfMemory, StepTaker
 from openclaw_rl.train.student import Model, NetworkModel, Student
 from openclaw_rl.train.teacher import Teacher
 from openclaw_rl.train.wire import ScoreOrder, ScoreReport, StepOrder, StepReport
-from openclaw_rl.types import Sample
+from openclaw_rl.types import Sample, version_label
 
 _log = logging.getLogger(__name__)
 
@@ -164,6 +165,9 @@ class Trainer:
             if line.at == order.parent and (line.critic is not None) == settings.critic:
                 return line
         parent = None if order.parent is None else Path(order.parent)
+        if parent is not None:
+            name = version_label(order.line, order.parent_number)
+            check_form(parent / WEIGHTS, settings, all_linear=self._base.all_linear, name=name)
         student = self._student(parent, settings, seed=order.seed)
         optimiser = torch.optim.AdamW(
             student.parameters,

@@ -50,7 +50,7 @@ from openclaw_rl.types.learning import (
     Weights,
     sample_id,
 )
-from openclaw_rl.types.lineage import Lesson, Undoing, Undone, ancestry, num_steps_since, plan_undoing
+from openclaw_rl.types.lineage import Lesson, Undoing, Undone, ancestry, num_steps_since, plan_undoing, stranded
 from openclaw_rl.types.messages import (
     ROLES,
     AnswerEvent,
@@ -71,6 +71,7 @@ from openclaw_rl.types.messages import (
 from openclaw_rl.types.release import ReplayedTurn, ServedTurn
 from openclaw_rl.types.training import (
     IMPORTED,
+    PRESENT_MODEL,
     TRACES_LEFT,
     TRAINING_PAUSED,
     Step,
@@ -106,6 +107,7 @@ __all__ = [
     "IMPORTED",
     "LOCAL_USER",
     "PERSON",
+    "PRESENT_MODEL",
     "ROLES",
     "SIDE_ROLES_ONLY",
     "TRACES_LEFT",
@@ -176,6 +178,7 @@ __all__ = [
     "plan_undoing",
     "sample_id",
     "split_turn_id",
+    "stranded",
     "turn_id",
     "version_label",
     "version_number",

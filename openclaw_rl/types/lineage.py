@@ -15,6 +15,9 @@ from openclaw_rl.types.checks import require
 from openclaw_rl.types.training import Step, Version, head_number
 from openclaw_rl.types.turns import split_turn_id
 
+_UNDECIDED = ("candidate", "no_effect", "retired")
+"""States of a version against which nothing was found."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
@@ -97,7 +100,7 @@ def plan_undoing(
         while back_to and (back_to in holding or not known[back_to].path or back_to in unusable):
             back_to = known[back_to].parent
     again = set(way[: way.index(back_to)] if back_to in way else way) if answering in holding else set(way) & holding
-    rolled_back = {one for one in holding | again if known[one].state in ("candidate", "live", "retired")}
+    rolled_back = {one for one in holding | again if known[one].state not in ("rejected", "rolled_back")}
     return Undoing(
         answering=answering,
         back_to=back_to,
@@ -121,9 +124,21 @@ def num_steps_since(versions: Sequence[Version], at: int, sampled_by: int) -> in
     """How many of the steps that made version `at` the version that sampled an answer did not have.
 
     Numbers alone do not say so: after a rollback from 9 to 4 the next version is 10, and stands one step from 4. A
-    version that is not known, from another store, is as old as its number says.
+    version that is not known, from another store, is as old as its number says. Steps without effect do not count:
+    what they made would have answered alike.
     """
     if not {at, sampled_by} <= {0, *(one.number for one in versions)}:
         return at - sampled_by
-    had = set(ancestry(versions, sampled_by))
+    had = {*ancestry(versions, sampled_by), *(one.number for one in versions if one.state == "no_effect")}
     return sum(number not in had for number in ancestry(versions, at))
+
+
+def stranded(versions: Sequence[Version]) -> list[Version]:
+    """Versions of one line that never answered, and that nothing stands on that ever did or still may."""
+    parents = {one.number: one.parent for one in versions}
+    kept: set[int] = set()
+    for number in (head_number(versions), *(one.number for one in versions if one.was_live)):
+        while number in parents and number not in kept:
+            kept.add(number)
+            number = parents[number]
+    return [one for one in versions if one.state in _UNDECIDED and one.number not in kept]

@@ -17,7 +17,9 @@ from openclaw_rl.types.messages import Json
 from openclaw_rl.types.turns import LOCAL_USER
 
 StepState = Literal["planned", "done", "discarded"]
-VersionState = Literal["candidate", "live", "retired", "rejected", "rolled_back"]
+VersionState = Literal["candidate", "no_effect", "live", "retired", "rejected", "rolled_back"]
+"""`no_effect`: a candidate whose change is below the noise. It does not answer; the next step builds on it, so that
+small steps add up."""
 
 _MAX_LABEL = 63
 
@@ -43,6 +45,9 @@ TRACES_LEFT = "forget.traces_left"
 
 TRAINING_PAUSED = "train.paused"
 """The store's flag that says why nothing is trained at present."""
+
+PRESENT_MODEL = "model.present"
+"""The store's flag that names the model and tokenizer it is run with; other models' versions and samples rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,11 +91,23 @@ class Version:
     gate: Json = None
     """What the gate measured; None before it did."""
     reason: str = ""
-    """Why it was rejected or rolled back."""
+    """Why it was rejected or rolled back, or why it does not answer yet."""
+    model: str | None = None
+    """What it was trained on, as `Turn.model` names it; None is not known, and taken for the present one."""
 
     @property
     def label(self) -> str:
         return version_label(self.line, self.number)
+
+    @property
+    def base_model(self) -> str | None:
+        """The name, or the folder, of what it was trained on, without its tokenizer's digest."""
+        return None if self.model is None else self.model.rpartition("#")[0] or self.model
+
+    @property
+    def was_live(self) -> bool:
+        """Whether it answers, or ever did."""
+        return self.state == "live" or (isinstance(self.gate, dict) and "live_at" in self.gate)
 
 
 def candidate_chain(versions: Sequence[Version]) -> list[Version]:
@@ -99,22 +116,28 @@ def candidate_chain(versions: Sequence[Version]) -> list[Version]:
     Where no engine runs nothing is released, and a step starts from what the step before it made. A candidate that
     stands on something else, because somebody went back to another version meanwhile, is not among them.
     """
-    known = {version.number: version for version in versions}
-    live = _live_number(versions)
-    for newest in sorted((one.number for one in versions if one.state == "candidate"), reverse=True):
-        chain, at = [], newest
-        while at != live and at in known and known[at].state in ("candidate", "retired"):
-            chain.append(known[at])
-            at = known[at].parent
-        if at == live:
-            return [version for version in reversed(chain) if version.state == "candidate"]
-    return []
+    return [version for version in _unreleased(versions) if version.state == "candidate"]
 
 
 def head_number(versions: Sequence[Version]) -> int:
-    """The version of one line that its next step starts from: the last candidate on the live one, or that itself."""
-    chain = candidate_chain(versions)
+    """The version of one line that its next step starts from: the last one built on the live one, or that itself."""
+    chain = _unreleased(versions)
     return chain[-1].number if chain else _live_number(versions)
+
+
+def _unreleased(versions: Sequence[Version]) -> list[Version]:
+    """What was built on the version that answers, up to the newest that can be built on."""
+    known = {version.number: version for version in versions}
+    live = _live_number(versions)
+    ends = (one.number for one in versions if one.state == "candidate" or (one.state == "no_effect" and one.path))
+    for newest in sorted(ends, reverse=True):
+        chain, at = [], newest
+        while at != live and at in known and known[at].state in ("candidate", "no_effect", "retired"):
+            chain.append(known[at])
+            at = known[at].parent
+        if at == live:
+            return chain[::-1]
+    return []
 
 
 def _live_number(versions: Sequence[Version]) -> int:

@@ -107,7 +107,7 @@ def test_an_engine_that_cannot_start(tmp_path: Path, breakable: Path) -> None:
         assert not stream.is_complete
         assert stream.events[-1]["error"]["type"] == "service_unavailable_error"
         cut = stored(server, stream.turn_id)
-        assert (cut.skip, cut.completion.finish_reason) == (Skip.ENGINE_FAILED, "error")
+        assert (cut.skip, cut.completion.finish_reason) == (Skip.ENGINE_LOST, "error")
         assert cut.completion.token_ids
         assert cut.message.content == stream.text
 

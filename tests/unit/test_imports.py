@@ -50,6 +50,7 @@ TORCH_MODULES = (
             "checkpoint",
             "critic",
             "fallback",
+            "form",
             "reader",
             "sequences",
             "step",

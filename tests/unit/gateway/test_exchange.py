@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
-from openclaw_rl.errors import RequestError
+from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable, RequestError
 from openclaw_rl.gateway.exchange import Background, Exchange, Gateway
 from openclaw_rl.gateway.identify import Identity, NoTrain
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.types import Message, Request, Sampling, Session, Skip, Tool, Turn, TurnKind
+from openclaw_rl.types import Delta, GenerateRequest, Message, Request, Sampling, Session, Skip, Tool, Turn, TurnKind
 
 SCRIPT = (
     Reply(match="^call", reply='<tool_call>\n{"name": "run", "arguments": {"x": 1}}\n</tool_call>'),
@@ -142,6 +142,43 @@ async def test_a_client_that_goes_away_leaves_an_aborted_turn(gateway: Gateway) 
     assert 0 < len(turn.completion.token_ids) < 400
     again = await answer(gateway, says("long"))
     assert (again.id, again.skip, again.completion.finish_reason) == (turn.id, None, "stop")
+
+
+class FailingEngine(ScriptedEngine):
+    """Fails every answer, before or after its first tokens."""
+
+    error: Exception
+    num_deltas = 0
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        async with aclosing(super().generate(request)) as deltas:
+            for _ in range(self.num_deltas):
+                yield await anext(deltas)
+        raise self.error
+
+
+@pytest.mark.parametrize("num_deltas", [0, 1])
+@pytest.mark.parametrize(
+    ("error", "skip"),
+    [
+        (EngineError("the model computed NaN"), Skip.ENGINE_FAILED),
+        (EngineLost("it died"), Skip.ENGINE_LOST),
+        (EngineUnavailable("none came up"), Skip.ENGINE_LOST),
+    ],
+)
+async def test_an_engine_that_is_away_is_told_from_one_that_fails_over_an_answer(
+    gateway: Gateway, model: Path, error: EngineError, skip: Skip, num_deltas: int
+) -> None:
+    engine = FailingEngine(model, ScriptedOptions(replies=SCRIPT, tokens_per_s=0))
+    engine.error, engine.num_deltas = error, num_deltas
+    exchange = await begin(replace(gateway, engine=engine), says("long"))
+    with pytest.raises(type(error)):
+        async for _ in exchange.pieces():
+            pass
+    turn = await gateway.store.get_turn("s1", 0)
+    assert turn is not None
+    assert (turn.skip, turn.completion.finish_reason) == (skip, "error")
+    assert bool(turn.completion.token_ids) == bool(num_deltas)
 
 
 async def test_a_cancelled_commit_is_still_written_and_the_retry_gets_it(gateway: Gateway) -> None:

@@ -152,8 +152,10 @@ class FakeEngine:
 class OpenDoor:
     """A gate and a proof that find something against the versions they are told of, and against no other."""
 
-    def __init__(self, *, mad: Collection[int] = (), unproved: Collection[int] = ()) -> None:
-        self.mad, self.unproved = mad, unproved
+    def __init__(
+        self, *, mad: Collection[int] = (), unproved: Collection[int] = (), faint: Collection[int] = ()
+    ) -> None:
+        self.mad, self.unproved, self.faint = mad, unproved, faint
         self.compared: list[tuple[str, str]] = []
         self.prepared: list[str] = []
 
@@ -166,8 +168,12 @@ class OpenDoor:
         return Found(parent=label, found="it is mad" if candidate.number in self.mad else "")
 
     async def prove(self, candidate: Version, parent: Version | None) -> Proof:
-        reason = "no effect" if candidate.number in self.unproved else ""
-        return Proof(num_tokens=256, correlation=1.0, change=0.1, noise=0.0, reason=reason)
+        proof = Proof(num_tokens=256, correlation=1.0, change=0.1, noise=0.0)
+        if candidate.number in self.faint:
+            return replace(proof, verdict="no effect", reason="no effect")
+        if candidate.number in self.unproved:
+            return replace(proof, verdict="other weights", reason="it is served otherwise")
+        return proof
 
 
 @dataclass(slots=True, kw_only=True)
@@ -191,10 +197,20 @@ class Rows:
         return list(self.rows.values())
 
     async def set_version_state(
-        self, line: str, number: int, state: VersionState, *, reason: str = "", gate: Json = None
+        self,
+        line: str,
+        number: int,
+        state: VersionState,
+        *,
+        reason: str = "",
+        gate: Json = None,
+        blameless: bool = False,
     ) -> None:
         before = self.rows[number]
         self.rows[number] = replace(before, state=state, reason=reason, gate=before.gate if gate is None else gate)
+
+    async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]:
+        return []
 
     async def forget_files(self, line: str, numbers: Sequence[int]) -> None:
         raise AssertionError("all of these are new")

@@ -18,7 +18,7 @@ def watched(rows: Rows, over: FakeEngine, door: OpenDoor | None = None) -> tuple
         seen.append((version.number, version.state, version.reason))
 
     live = LiveVersions()
-    live.restored()
+    live.expect(())
     door = door or OpenDoor()
     return Releaser(rows, over, door, live, proving=door, save_every=1, on_change=on_change), seen
 

@@ -132,7 +132,7 @@ class Learning:
         self.left = times
         self.taken_back = 0
 
-    async def versions(self, line: str) -> list[Any]:
+    async def versions(self, line: str, *, every_model: bool) -> list[Any]:
         return []
 
     async def forget(self, lesson: Lesson, plan: Undoing) -> bool:

@@ -42,6 +42,15 @@ def test_what_answered_before_a_chain_stays() -> None:
     assert numbers(line, 100) == [1, 2, 3, 5, 6, 7]
 
 
+def test_what_the_next_step_builds_on_stays() -> None:
+    line = [
+        version(1, "live"),
+        *(version(n, "no_effect") for n in (2, 3, 4)),
+        *(version(n, "rejected", parent=4) for n in range(5, 12)),
+    ]
+    assert numbers(line, 100) == [2, 3, 5, 6]
+
+
 def test_what_waits_for_its_gate_and_its_parent_stay() -> None:
     line = [version(1), version(2), version(3), version(4, "candidate", parent=2), *map(version, range(5, 11))]
     assert numbers(line, 100) == [1, 3, 5]

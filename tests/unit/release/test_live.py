@@ -20,7 +20,7 @@ SECOND = replace(VERSION, number=2, parent=1, path="/v2")
 class Rig:
     def __init__(self, *versions: Version, door: OpenDoor | None = None, proves: bool = True) -> None:
         self.rows, self.engine, self.live = Rows(*versions), FakeEngine(), LiveVersions()
-        self.live.restored()
+        self.live.expect(())
         self.door = door or OpenDoor()
         proving = self.door if proves else None
         self.releaser = Releaser(self.rows, self.engine, self.door, self.live, proving=proving, save_every=1)
@@ -54,11 +54,13 @@ async def test_the_report_and_the_proof_are_on_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("door", "reason"), [(OpenDoor(mad=[1]), "it is mad"), (OpenDoor(unproved=[1]), "no effect")], ids=["gate", "proof"]
+    ("door", "reason"),
+    [(OpenDoor(mad=[1]), "it is mad"), (OpenDoor(unproved=[1]), "it is served otherwise")],
+    ids=["gate", "proof"],
 )
 async def test_a_bad_candidate_is_kept_from_people(door: OpenDoor, reason: str) -> None:
     rig = Rig(VERSION, door=door)
-    await rig.releaser.release(VERSION)
+    await rig.releaser.restore()
     assert (rig.state(1), rig.rows.rows[1].gate["parent"]) == (("rejected", reason), "v0")
     assert (await rig.live.label("local"), rig.engine.retired) == (None, ["v1"])
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version
+from tests.unit.release.fakes import FakeEngine, OpenDoor
 from tests.unit.release.test_releaser import Rig, states
 from tests.unit.store.test_undoing import history, made, of, planned
 from tests.unit.train.stored import put_samples
@@ -35,7 +39,7 @@ async def test_the_version_before_the_lesson_is_loaded_and_then_answers(store: S
     assert await rig.live.label("local") == "v3"
     undone = await rig.releaser.undo(of("b"), reason="it was wrong")
     assert (undone.is_done, rig.published, await rig.live.label("local")) == (True, ["v1"], "v1")
-    assert (await states(store), rig.engine.retired) == (["live", "rolled_back", "rolled_back"], ["v3"])
+    assert (await states(store), rig.engine.retired) == (["live", "rolled_back", "rolled_back"], [])
     first, *_ = await store.lessons.versions("local")
     assert first.gate["kl"] == 0.1
     assert first.gate["live_at"] > 1.0, "it is watched anew"
@@ -45,7 +49,64 @@ async def test_before_the_first_version_only_the_base_model_is_left(store: Sqlit
     await history(store)
     rig = await restored(store)
     await rig.releaser.undo(of("a"), reason="it was wrong")
-    assert (rig.published, await rig.live.label("local"), rig.engine.retired) == ([], None, ["v3"])
+    assert (rig.published, await rig.live.label("local"), rig.engine.retired) == ([], None, [])
+
+
+async def test_who_has_chosen_what_is_undone_finds_it_until_something_else_steps_aside(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    await rig.releaser.undo(of("d"), reason="it was wrong")
+    assert (await rig.live.label("local"), rig.engine.retired) == ("v2", [])
+    await rig.releaser.undo(of("b"), reason="it was wrong too")
+    assert (await rig.live.label("local"), rig.engine.retired) == ("v1", ["v3"])
+
+
+async def test_what_is_forgotten_leaves_the_engine_at_once(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    await rig.releaser.undo(of("d"), reason="it was wrong")
+    await rig.releaser.undo(Lesson(line="local", sessions=("b", "d")), reason="forgotten")
+    assert (await rig.live.label("local"), rig.engine.retired) == ("v1", ["v2", "v3"])
+
+
+class LateRows:
+    """Between its first answer and whatever is asked next a step makes another version."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
+        self.is_late = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store.lessons, name)
+
+    async def versions(self, line: str | None = None) -> Sequence[Version]:
+        known = await self._store.lessons.versions(line)
+        if self.is_late:
+            self.is_late = False
+            await put_samples(self._store, [made("e")])
+            await self._store.lessons.plan_step(planned(4, 3, "e.0"))
+            fourth = replace(known[-1], number=4, parent=3, state="candidate", gate=None, path="/v4")
+            assert await self._store.lessons.finish_step(replace(planned(4, 3, "e.0"), state="done"), fourth)
+        return known
+
+
+async def test_a_version_that_is_made_meanwhile_is_undone_with_the_others(store: SqliteStore) -> None:
+    await history(store)
+    rows, live, door, changed = LateRows(store), LiveVersions(), OpenDoor(), list[tuple[int, str]]()
+    releaser = Releaser(
+        rows,
+        FakeEngine(),
+        door,
+        live,
+        proving=door,
+        save_every=100,
+        on_change=lambda version: changed.append((version.number, version.state)),
+    )
+    await releaser.restore()
+    rows.is_late = True
+    undone = await releaser.undo(of("d"), reason="it was wrong")
+    assert (undone.plan.undone, await live.label("local")) == ((3, 4), "v2")
+    assert changed == [(2, "live"), (3, "rolled_back"), (4, "rolled_back")]
 
 
 async def test_files_that_the_engine_refuses_are_as_good_as_gone(store: SqliteStore) -> None:

@@ -109,6 +109,33 @@ async def test_an_alarm_puts_the_parent_live_with_the_reason() -> None:
     assert log.asked == [("v2", 5.0, MAX_TURNS), ("v1", 0.0, 50)], "since it went live"
 
 
+OLDEST = replace(VERSION, number=1, state="retired", gate={"parent": "v0"})
+OLD = replace(VERSION, number=2, parent=1, state="retired", gate={"parent": "v1"})
+MIDDLE = replace(VERSION, number=4, parent=3, state="retired", gate={"parent": "v2"})
+NOW = replace(VERSION, number=5, parent=4, state="live", gate={"parent": "v4", "live_at": 5.0})
+
+
+@pytest.mark.parametrize(
+    ("versions", "refused", "back_to"),
+    [
+        ((OLDEST, OLD, replace(MIDDLE, state="rolled_back"), NOW), (), 2),
+        ((OLDEST, OLD, replace(MIDDLE, state="rejected"), NOW), (), 2),
+        ((OLDEST, OLD, replace(MIDDLE, path=""), NOW), (), 2),
+        ((OLDEST, replace(OLD, state="rolled_back"), replace(MIDDLE, state="rolled_back", gate=None), NOW), (), 0),
+        ((OLDEST, replace(OLD, state="rolled_back"), replace(MIDDLE, state="rejected"), NOW), (), 1),
+        ((OLDEST, OLD, MIDDLE, NOW), (4,), 2),
+        ((OLDEST, OLD, MIDDLE, NOW), (4, 2, 1), 0),
+    ],
+    ids=["bad", "rejected", "no files", "a row is missing", "two bad ones", "refused", "all refused"],
+)
+async def test_where_the_parent_cannot_serve_the_nearest_before_it_that_can_does(
+    versions: Sequence[Version], refused: tuple[int, ...], back_to: int
+) -> None:
+    log, back = Log(*versions, served={"v5": [DISLIKED] * 6, "v4": [LIKED] * 20}), Back(*refused)
+    await Watch(log, back, LIMITS).look()
+    assert [number for _, number, _, _ in back.went] == [back_to]
+
+
 @pytest.mark.parametrize(
     ("parent", "refused"), [(replace(FIRST, state="rolled_back"), ()), (FIRST, (1,))], ids=["was bad too", "is gone"]
 )

@@ -52,9 +52,9 @@ async def test_the_last_turns_are_replayed_as_they_were(store: SqliteStore) -> N
 async def test_what_was_opted_out_of_is_not_replayed(store: SqliteStore) -> None:
     await put_samples(store, [sample(0)])
     await store.put_turn(said(1, kind="side"))
-    for index, reason in enumerate((Skip.OPTED_OUT, Skip.REDACTED, Skip.TRUNCATED), start=2):
+    for index, reason in enumerate((Skip.OPTED_OUT, Skip.REDACTED, Skip.ENGINE_LOST, Skip.TRUNCATED), start=2):
         await store.put_turn(said(index, skip=reason))
-    assert await replayed(store) == [("s.4", None), ("s.0", -1)]
+    assert await replayed(store) == [("s.5", None), ("s.0", -1)]
     session = await store.lessons.get_session("s")
     assert session is not None
     await store.put_session(replace(session, opted_out=True))
@@ -82,6 +82,8 @@ async def test_what_a_version_served(store: SqliteStore) -> None:
     await store.put_turn(said(4, skip=Skip.ABORTED))
     await store.put_turn(said(5, "v1.ann"))
     await store.put_turn(said(6, kind="side"))
+    await store.put_turn(said(7, skip=Skip.ENGINE_LOST))
+    await store.put_turn(said(8, completion=nothing, skip=Skip.ENGINE_LOST))
     assert await served(store, "v0") == [(False, -1)]
     assert await served(store, "v1") == [(False, None), (True, None)], "nobody knows who answered nothing"
     assert await served(store, "v1", since=5.0) == [(False, None), (True, None), (True, None)]

@@ -140,3 +140,18 @@ def test_a_version_goes_out_and_comes_in_as_a_candidate(data_dir: Path, tmp_path
     assert (status, "a user's name has" in said) == (2, True)
     status, said = run(capsys, data_dir, "import", str(tmp_path / "out"), "--user", "ann")
     assert (status, said) == (0, "v1.ann waits for its gate; `openclaw-rl up` puts it through.")
+
+
+def test_another_models_version_is_exported_as_its_own(data_dir: Path, tmp_path: Path) -> None:
+    asyncio.run(run_with(data_dir, "org/one#1"))
+    undoing.take_in(settings(data_dir), adapter(tmp_path / "given"), user="local", as_json=True)
+    asyncio.run(run_with(data_dir, "org/two#2"))
+    undoing.export(settings(data_dir), "v4", tmp_path / "out", user=None)
+    config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == "org/one"
+    assert 'base_model: "org/one"' in (tmp_path / "out" / "README.md").read_text()
+
+
+async def run_with(data_dir: Path, model: str) -> None:
+    async with await SqliteStore.open(data_dir) as store:
+        await store.lessons.run_with(model)

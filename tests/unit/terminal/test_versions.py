@@ -56,6 +56,20 @@ async def test_every_version_is_listed_the_newest_first(tmp_path: Path, capsys: 
     ]
 
 
+async def test_versions_of_another_model_say_whose_they_are(tmp_path: Path, capsys: CAPS) -> None:
+    async with await SqliteStore.open(tmp_path) as store:
+        await store.lessons.run_with("one#1")
+        await add(store, 1, state="live")
+        await store.lessons.run_with("two#2")
+        await add(store, 2, state="no_effect")
+    config = settings(tmp_path).store
+    show_versions(config, user=None, as_json=False)
+    rows = capsys.readouterr().out.splitlines()
+    assert ["no effect" in rows[1], "live for one" in rows[2], "two" in rows[1]] == [True, True, False]
+    show_versions(config, user=None, as_json=True)
+    assert [one["model"] for one in json.loads(capsys.readouterr().out)] == ["one#1", "two#2"]
+
+
 async def test_why_training_stands_still_is_said_wherever_somebody_looks(tmp_path: Path, capsys: CAPS) -> None:
     async with await SqliteStore.open(tmp_path) as store:
         await store.lessons.set_flag(TRAINING_PAUSED, "the disk is \x1b[31mfull")

@@ -20,13 +20,13 @@ from openclaw_rl.types import (
 )
 
 
-async def put_samples(store: SqliteStore, samples: Iterable[Sample]) -> None:
+async def put_samples(store: SqliteStore, samples: Iterable[Sample], *, model: str = "tiny") -> None:
     """Each waits for a step then. A session is opened with its first sample and belongs to the sample's line."""
     for sample in samples:
         if await store.lessons.get_session(sample.session) is None:
             session = Session(id=sample.session, user=sample.line, client="test", opened_at=1.0, last_seen_at=1.0)
             await store.put_session(session)
-        await store.put_turn(turn_of(sample))
+        await store.put_turn(turn_of(sample, model))
         await put_lesson(store, sample)
 
 
@@ -45,7 +45,7 @@ async def put_lesson(store: SqliteStore, sample: Sample) -> None:
     assert await lessons.put_credit(held, credit)
 
 
-def turn_of(sample: Sample) -> Turn:
+def turn_of(sample: Sample, model: str = "tiny") -> Turn:
     """The turn that the sample says it was made of."""
     return Turn(
         session=sample.session,
@@ -55,7 +55,7 @@ def turn_of(sample: Sample) -> Turn:
         created_at=1.0,
         finished_at=1.0,
         dialect="chat",
-        model="tiny",
+        model=model,
         messages=(Message(role="user", content=f"question {sample.id}"),),
         tools=(),
         sampling=Sampling(max_tokens=64, temperature=sample.temperature),

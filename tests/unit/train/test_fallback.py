@@ -160,7 +160,7 @@ def test_a_whole_step_is_that_of_our_own_network(
         assert isinstance(trainer._base, NetworkModel if folder.name == "native" else TransformersModel)
         target = tmp_path / folder.name
         target.mkdir()
-        report = trainer.step(order(target, 2, parent=parent, learning_rate=0.001, **changes))
+        report = trainer.step(order(target, 2, parent=parent, learning_rate=0.001, lora_alpha=8.0, **changes))
         assert report.state == "done"
         metrics.append({name: value for name, value in report.metrics.items() if not name.startswith("step/")})
         gradients.append(named_gradients(trainer, target / "v2"))

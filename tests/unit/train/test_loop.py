@@ -217,6 +217,82 @@ async def test_one_line_that_is_stuck_keeps_no_other_from_learning(store: Sqlite
     assert [version.label for version in rig.released] == ["v1.bob", "v2.bob"]
 
 
+def only_bob(rig: Rig, error: Exception) -> None:
+    """The trainer has this to say about everything that is not bob's."""
+
+    async def fail(order: StepOrder) -> None:
+        if order.line != "bob":
+            raise error
+
+    rig.trainer.before = fail
+
+
+@pytest.mark.parametrize("error", [TrainError("the checkpoint cannot be read"), RuntimeError("a bug of ours")])
+async def test_a_line_that_is_stuck_rests_alone(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 3600.0)
+    rig, reader = Rig(store, tmp_path, batch_size=1), StoreReader.open(tmp_path)
+    only_bob(rig, error)
+    await learnable(store, 0)
+    running = asyncio.create_task(rig.loop.run())
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) == str(error))
+    for index in (1, 2):
+        await learnable(store, index, line="bob")
+        await comes_true(lambda index=index: len(rig.released) == index)  # type: ignore[misc]
+    assert [order.line for order in rig.trainer.orders] == ["ann", "bob", "bob"], "its own samples wake the other one"
+    assert reader.flag(TRAINING_PAUSED) == str(error), "it is stuck still"
+    rig.trainer.before = None
+    await rig.loop.work(at_once=True)
+    assert [version.label for version in rig.released][2:] == ["v1.ann"], "who asks for it need not wait"
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
+    running.cancel()
+
+
+async def test_a_line_rests_longer_each_time_and_whatever_the_others_do(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
+    monkeypatch.setattr("openclaw_rl.train.loop.MAX_RETRY_S", 0.04)
+    rig = Rig(store, tmp_path, batch_size=1)
+    only_bob(rig, TrainError("no room"))
+    await learnable(store, 0)
+    await learnable(store, *range(1, 4), line="bob")
+
+    def pauses() -> list[str]:
+        return [record.getMessage().split(" s:")[0] for record in caplog.records if "waits" in record.getMessage()]
+
+    running = asyncio.create_task(rig.loop.run())
+    await comes_true(lambda: len(pauses()) >= 4)
+    assert pauses()[:4] == ["ann waits 0.01", "ann waits 0.02", "ann waits 0.04", "ann waits 0.04"]
+    rig.trainer.before = None
+    await comes_true(lambda: len(rig.released) == 4)
+    caplog.clear()
+    only_bob(rig, TrainError("no room again"))
+    await learnable(store, 9)
+    await comes_true(lambda: len(pauses()) >= 1)
+    assert pauses()[0] == "ann waits 0.01", "it had recovered"
+    running.cancel()
+
+
+async def test_a_line_with_nothing_left_to_take_does_not_keep_the_loop_awake(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
+    rig, reader = Rig(store, tmp_path, max_wait_s=1e9), StoreReader.open(tmp_path)
+    rig.unreleasable = [EngineLost("gone")]
+    await learnable(store, 0, 1)
+    await learnable(store, 2, line="bob")
+    running = asyncio.create_task(rig.loop.run())
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) == "gone")
+    await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
+    num_looks = len(rig.waiting)
+    assert num_looks >= 2, "bob's sample is told each time"
+    await asyncio.sleep(0.1)
+    assert len(rig.waiting) == num_looks
+    running.cancel()
+
+
 async def test_a_version_that_no_engine_takes_is_built_upon_all_the_same(store: SqliteStore, tmp_path: Path) -> None:
     rig = Rig(store, tmp_path, batch_size=1)
     rig.unreleasable = [EngineLost("gone")]

@@ -213,3 +213,13 @@ async def test_samples_without_blame_come_back_without_doubt(store: SqliteStore)
     assert not await store.lessons.finish_step(replace(step, state="discarded"), None), "it has ended"
     (waiting,) = await store.lessons.waiting()
     assert (waiting.num_samples, waiting.num_doubted) == (1, 0)
+
+
+async def test_answers_are_not_too_old_for_steps_without_effect(store: SqliteStore) -> None:
+    """What answers does not change while small steps add up: its answers are no older for that."""
+    await put_samples(store, made(0, 1, 2, 3))
+    for number in (1, 2, 3):
+        step = await plan(store, batch_size=1, max_staleness=1)
+        assert (step.number, step.parent) == (number, number - 1)
+        await take(store, step, "no_effect")
+    assert (await plan(store, batch_size=1, max_staleness=1)).sample_ids == ("x3",)

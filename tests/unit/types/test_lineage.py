@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from openclaw_rl.types import Lesson, Step, Version, VersionState, ancestry, num_steps_since, plan_undoing
+from openclaw_rl.types import Lesson, Step, Version, VersionState, ancestry, num_steps_since, plan_undoing, stranded
 
 
 def version(number: int, parent: int, state: VersionState = "retired", *, kept: bool = True) -> Version:
@@ -107,3 +109,38 @@ def test_age_is_counted_in_steps_not_in_numbers() -> None:
     ages = [num_steps_since(versions, 6, sampled_by) for sampled_by in (0, 1, 2, 4, 5, 6)]
     assert ages == [3, 2, 2, 2, 1, 0]
     assert num_steps_since(versions, 6, 40) == -34, "of another store"
+
+
+def test_steps_without_effect_make_no_answer_old() -> None:
+    versions = [
+        version(1, 0, "live"),
+        version(2, 1, "no_effect"),
+        version(3, 2, "no_effect"),
+        version(4, 3, "candidate"),
+    ]
+    assert num_steps_since(versions, 3, 1) == 0
+    assert (num_steps_since(versions, 4, 1), num_steps_since(versions, 4, 0)) == (1, 2)
+
+
+def was_live(one: Version) -> Version:
+    return replace(one, gate={"live_at": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        # On the way to what answers, or to what may: nobody.
+        ([version(1, 0), version(2, 1, "no_effect"), version(3, 2, "live")], []),
+        ([version(1, 0, kept=False), version(2, 1, "candidate")], []),
+        ([version(1, 0), version(2, 1, "no_effect")], []),
+        # All that stood on it failed, or somebody went back from below it.
+        ([version(1, 0, kept=False), version(2, 1, "rejected")], [1]),
+        ([was_live(version(1, 0, "rolled_back")), version(2, 1, "candidate"), version(3, 2, "candidate")], [2, 3]),
+        ([version(1, 0, "live"), version(2, 1, "no_effect"), version(3, 1, "candidate")], [2]),
+        # What answered once was heard, and so was everything on the way to it.
+        ([version(1, 0), was_live(version(2, 1, "rolled_back"))], []),
+        ([was_live(version(1, 0)), version(2, 0, "live")], []),
+    ],
+)
+def test_what_is_stranded_never_answered_and_never_will(versions: list[Version], expected: list[int]) -> None:
+    assert [one.number for one in stranded(versions)] == expected

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from openclaw_rl.types import Version, VersionState, candidate_chain, head_number
@@ -9,7 +11,7 @@ from openclaw_rl.types import Version, VersionState, candidate_chain, head_numbe
 
 def made(*rows: tuple[int, int, VersionState]) -> list[Version]:
     return [
-        Version(line="ann", number=number, parent=parent, state=state, created_at=0.0, path="", sha256="")
+        Version(line="ann", number=number, parent=parent, state=state, created_at=0.0, path=f"/v{number}", sha256="")
         for number, parent, state in rows
     ]
 
@@ -30,6 +32,12 @@ def made(*rows: tuple[int, int, VersionState]) -> list[Version]:
         ([(1, 0, "retired"), (2, 1, "candidate"), (3, 2, "candidate")], [2, 3], 3),
         # Two on the same parent: the newer one.
         ([(1, 0, "live"), (2, 1, "candidate"), (3, 1, "candidate")], [3], 3),
+        # Without effect: it is not tried again, and the next step builds on it.
+        ([(1, 0, "live"), (2, 1, "no_effect")], [], 2),
+        ([(1, 0, "live"), (2, 1, "no_effect"), (3, 2, "candidate")], [3], 3),
+        ([(1, 0, "live"), (2, 1, "no_effect"), (3, 2, "rejected")], [], 2),
+        ([(1, 0, "no_effect"), (2, 1, "no_effect"), (3, 2, "live")], [], 3),
+        ([(1, 0, "no_effect"), (2, 1, "rolled_back"), (3, 2, "no_effect")], [], 1),
         # Older than what answers.
         ([(1, 0, "candidate"), (2, 1, "live")], [], 2),
     ],
@@ -39,3 +47,9 @@ def test_a_chain_stands_on_what_answers(rows: list[tuple[int, int, VersionState]
     assert [version.number for version in candidate_chain(versions)] == chain
     assert head_number(versions) == head
     assert [version.number for version in candidate_chain(versions[::-1])] == chain, "whatever their order"
+
+
+def test_nobody_builds_on_files_that_are_gone() -> None:
+    first, second, third = made((1, 0, "live"), (2, 1, "no_effect"), (3, 2, "no_effect"))
+    assert head_number([first, second, replace(third, path="")]) == 2
+    assert head_number([first, replace(second, path=""), third]) == 3
