@@ -121,7 +121,9 @@ class TrainingConfig(Section):
     save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
     seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
-    learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate.")
+    learning_rate: PositiveFloat = setting(
+        1e-3, "Peak learning rate; with use_lora=false the default is 1e-5. Billions of parameters want 3e-4."
+    )
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(1, "How often each batch is gone through.")
@@ -131,7 +133,7 @@ class TrainingConfig(Section):
     clip_grad_norm: PositiveFloat = setting(1.0, "Largest norm of the gradient.")
     use_gradient_checkpointing: bool = setting(False, "Recompute activations instead of keeping them.")
 
-    binary_weight: NonNegativeFloat = setting(1.0, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
+    binary_weight: NonNegativeFloat = setting(0.2, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
     opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
     ppo_clip_ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(0.2, "Lower clip of the ratio, epsilon.")
     ppo_clip_ratio_high: PositiveFloat | None = setting(0.28, "Upper clip of the ratio; null = as the lower.")
@@ -242,8 +244,8 @@ class ReleaseConfig(Section):
     probe_tokens: Annotated[int, Field(ge=256)] = setting(
         256, "Tokens over which engine and trainer must agree about the change."
     )
-    min_correlation: Share | None = setting(
-        None, "Least correlation of what both say of it; null = 0.99 in float32, 0.9 in less."
+    min_correlation: Share = setting(
+        0.99, "Least correlation of what both say of it, of that which rounding leaves possible."
     )
     watch: bool = setting(True, "Watch the version that answers, and go back to its parent when it does badly.")
     watch_turns: PositiveInt = setting(50, "Last turns of the parent that the version is held against.")

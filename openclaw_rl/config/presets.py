@@ -14,6 +14,7 @@ _BOOL = TypeAdapter(bool)
 
 _PUBLISHED: Mapping[str, Any] = {
     "advantage": "raw",
+    "binary_weight": 1.0,
     "unhinted_opd": True,
     "hint_placement": "last_user",
     "accepted_rewrites": False,
@@ -30,14 +31,17 @@ _PUBLISHED: Mapping[str, Any] = {
     "use_gradient_checkpointing": True,
     "save_every": 100,
 }
+_OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {"learning_rate": 1e-5}
 _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "num_epochs": 2}
 
 
 def preset_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that the preset among these values, by dotted key, moves; unknown names are the tree's business."""
-    if values.get("training.preset") != "reference":
-        return {}
-    chosen = {**_PUBLISHED, **_PUBLISHED_ADAPTER} if _has_adapter(values.get("training.use_lora", True)) else _PUBLISHED
+    has_adapter = _has_adapter(values.get("training.use_lora", True))
+    if values.get("training.preset") == "reference":
+        chosen = {**_PUBLISHED, **_PUBLISHED_ADAPTER} if has_adapter else _PUBLISHED
+    else:
+        chosen = {} if has_adapter else _OURS_WITHOUT_ADAPTER
     return {f"training.{name}": value for name, value in chosen.items()}
 
 

@@ -64,7 +64,7 @@ def load_config(
     for key, value in preset_defaults(values).items():
         if key not in values:
             values[key] = value
-            sources[key] = f"preset {values['training.preset']}"
+            sources[key] = f"preset {values.get('training.preset', 'default')}"
     try:
         config = Config.model_validate(_nest(values))
     except ValidationError as error:

@@ -16,9 +16,6 @@ from openclaw_rl.release.probes import Answer, Prober
 from openclaw_rl.release.prove import Proof, Told, prove
 from openclaw_rl.types import BASE_VERSION, Json, Version
 
-MIN_CORRELATION = {True: 0.99, False: 0.9}
-"""By whether engine and trainer both compute in float32. What bfloat16 rounds away is a tenth of a small change."""
-
 
 class Read(Protocol):
     """What a trainer makes of tokens under two versions' files."""
@@ -33,9 +30,6 @@ class Read(Protocol):
     def sha256(self) -> str:
         """Of the candidate's files."""
         ...
-
-    @property
-    def dtype(self) -> str: ...
 
 
 class Prover(Protocol):
@@ -53,7 +47,7 @@ class Prover(Protocol):
 
 
 class Proving:
-    """Compares one engine with one trainer. `settings` is the section `training`; no correlation: MIN_CORRELATION."""
+    """Compares one engine with one trainer. `settings` is the section `training`."""
 
     def __init__(
         self,
@@ -63,7 +57,7 @@ class Proving:
         *,
         settings: Mapping[str, Json],
         min_tokens: int,
-        min_correlation: float | None = None,
+        min_correlation: float,
     ) -> None:
         self._engine = engine
         self._prober = prober
@@ -85,11 +79,10 @@ class Proving:
         )
         served = [await self._prober.logprobs(passages, version) for version in (label, candidate.label)]
         state = await self._engine.state()
-        in_full = read.dtype == "float32" and state.dtype.startswith("float32")
         proof = prove(
             Told(parent=_flat(read.parent), candidate=_flat(read.candidate)),
             Told(parent=_flat(served[0]), candidate=_flat(served[1])),
-            min_correlation=self._min_correlation or MIN_CORRELATION[in_full],
+            min_correlation=self._min_correlation,
             min_tokens=self._min_tokens,
         )
         if other := _other_bytes(candidate, read.sha256, state.checksums):

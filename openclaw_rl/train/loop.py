@@ -7,7 +7,8 @@
 
 A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
 no other step. Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same
-weights. What it made is written with its end in one transaction.
+weights. What it made is written with its end in one transaction. While whole batches of a line wait, one step follows
+the other, and only the last of some is released: it holds what all have learned, and its gate takes longer than they do.
 
 Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: it
 rests, longer each time, while the others go on. The flag `train.paused` then says why, and nothing is lost. Only what a
@@ -40,6 +41,9 @@ from openclaw_rl.types import TRAINING_PAUSED, Json, Sample, Step, Version, head
 _log = logging.getLogger(__name__)
 
 RETRY_S, MAX_RETRY_S = 2.0, 300.0
+
+MAX_CHAIN = 4
+"""Steps of whole batches that are taken before the last of them is released."""
 
 MAX_LOST = 6
 """So many trainers in a row that die over one step say that the step is at fault."""
@@ -124,7 +128,7 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `release` is awaited with every new candidate; `on_waiting` is told the line of samples that wait for the clock.
+    `release` is awaited with new candidates, the last of a chain; `on_waiting` is told the line of samples that wait for the clock.
     """
 
     def __init__(
@@ -202,28 +206,53 @@ class TrainLoop:
         due_in: float | None = None
         for step in await self._log.planned_steps():
             if num_left > 0 and step.line not in but:
-                await self._try(step, stuck)
-                num_left -= 1
+                num_left -= await self._try(step, stuck, most=num_left)
         while num_left > 0:
             new, due_in = await self._due(at_once=at_once, but={*but, *stuck})
             if new is None:
                 break
-            await self._log.plan_step(new)
-            crash_point("train.planned")
-            await self._try(new, stuck)
-            num_left -= 1
+            await self._plan(new)
+            num_left -= await self._try(new, stuck, most=num_left)
         rested = {line: rest for line, rest in self._rests.items() if line in but}
         again = {line: _Rest.after(error, self._rests.get(line), what=line) for line, error in stuck.items()}
         self._rests = rested | again
         return due_in, stuck
 
-    async def _try(self, step: Step, stuck: dict[str, Exception]) -> None:
-        """Takes a step; whatever goes wrong keeps its line, and no other, from going on."""
+    async def _plan(self, step: Step) -> None:
+        await self._log.plan_step(step)
+        crash_point("train.planned")
+
+    async def _try(self, step: Step, stuck: dict[str, Exception], *, most: float) -> int:
+        """Takes a step, and those that follow it at once; how many, at `most`. Whatever goes wrong keeps its line, and
+        no other, from going on."""
+        num_taken, made = 0, None
         try:
-            await self._take(step)
+            try:
+                while True:
+                    num_taken += 1
+                    made = await self._take(step) or made
+                    following = await self._following(step) if num_taken < min(most, MAX_CHAIN) else None
+                    if following is None:
+                        break
+                    step = following
+                    await self._plan(step)
+            finally:
+                if made is not None:
+                    await self._release(made)
         except Exception as error:
             # A boundary, between lines: what is wrong with one is no matter of the others.
             stuck[step.line] = error
+        return num_taken
+
+    async def _following(self, step: Step) -> Step | None:
+        """The next step of a line if whole batches wait. What is tried alone, since it is in doubt, stays alone."""
+        size = self._settings.batch_size
+        if len(step.sample_ids) < max(size, 2):
+            return None
+        for waiting in await self._log.waiting():
+            if waiting.line == step.line and waiting.num_samples >= size and not waiting.num_doubted:
+                return await self._planner.next_step(step.line, now=self._clock())
+        return None
 
     async def _due(self, *, at_once: bool, but: Collection[str]) -> tuple[Step | None, float | None]:
         """The first step that is due, of any line `but` some; or in how many seconds there will be one."""
@@ -247,7 +276,8 @@ class TrainLoop:
             return None
         return max(0.0, waiting.since + self._settings.max_wait_s - self._clock())
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step) -> Version | None:
+        """The candidate that came of it, or none."""
         report, overtaken = await self._report(step)
         ended = replace(
             step, state=report.state, finished_at=self._clock(), metrics=report.metrics, reason=report.reason
@@ -258,14 +288,13 @@ class TrainLoop:
         if not await self._log.finish_step(ended, version, blameless=overtaken):
             if step.number not in {one.number for one in await self._log.versions(step.line)}:
                 await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))  # undone while it was taken
-            return
+            return None
         crash_point("train.finished")
         self._on_step(ended)
-        if version is not None:
-            await self._release(version)
-        else:
+        if version is None:
             level = logging.INFO if overtaken else logging.ERROR
             _log.log(level, "step %d of %s was discarded: %s", step.number, step.line, report.reason)
+        return version
 
     async def _report(self, step: Step) -> tuple[StepReport, bool]:
         """What came of a step; and whether it was overtaken by what happened since it was planned."""

@@ -101,12 +101,7 @@ class Trainer:
             tuple(token_logprobs(self._reader(folder, order), sequences, max_tokens=most))
             for folder in (order.parent, order.candidate)
         )
-        return ScoreReport(
-            parent=parent,
-            candidate=candidate,
-            sha256=folder_sha256(Path(order.candidate)),
-            dtype=str(self._dtype).removeprefix("torch."),
-        )
+        return ScoreReport(parent=parent, candidate=candidate, sha256=folder_sha256(Path(order.candidate)))
 
     def _reader(self, folder: str | None, order: ScoreOrder) -> Reader:
         if folder is None:

@@ -96,12 +96,11 @@ class ScoreOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreReport:
-    """Log-probs under both; `sha256` is that of the candidate's folder, `dtype` what was computed in."""
+    """Log-probs under both; `sha256` is that of the candidate's folder."""
 
     parent: tuple[tuple[float, ...], ...]
     candidate: tuple[tuple[float, ...], ...]
     sha256: str
-    dtype: str
 
     def to_json(self) -> dict[str, Json]:
         return _plain(self)

@@ -84,7 +84,7 @@ def test_a_documented_variable_sets_its_key_and_nothing_else(alias: Alias) -> No
     text, value = DOCUMENTED[alias.variable]
     loaded = load_config(env={alias.variable: text})
     assert at(loaded.config, alias.key) == value != at(Config(), alias.key)
-    changed = {key: source for key, source in loaded.sources.items() if source != "default"}
+    changed = {key: source for key, source in loaded.sources.items() if not source.endswith("default")}
     assert changed == {alias.key: f"env {alias.variable} (alias)"}
 
 
@@ -97,8 +97,8 @@ def test_the_launcher_defaults_load_together() -> None:
         "OPENCLAW_TOPK_ADV_DIFF_CLIP": "1.0",
     }  # fmt: skip
     config = load_config(env=launcher).config
-    machines = {"num_gpus": 8, "actor_gpus": 4, "teacher_gpus": 1}
-    assert config.training == Config().training.model_copy(update=machines)
+    named = {"num_gpus": 8, "actor_gpus": 4, "teacher_gpus": 1, "binary_weight": 1.0}
+    assert config.training == Config().training.model_copy(update=named)
     assert config.evaluation == Config().evaluation.model_copy(update={"judge_gpus": 1, "num_judges": 3})
 
 

@@ -23,6 +23,7 @@ def test_the_published_recipe_of_adapters() -> None:
     found = training(REFERENCE)
     assert (found.use_lora, found.lora_rank, found.lora_alpha, found.num_epochs) == (True, 64, 64.0, 2)
     assert (found.learning_rate, found.batch_size, found.max_wait_s) == (1e-5, 16, None)
+    assert (found.binary_weight, found.opd_weight) == (1.0, 1.0)
     assert (found.advantage, found.unhinted_opd, found.hint_placement) == ("raw", True, "last_user")
     assert (found.importance_clip, found.max_staleness, found.logprob_temperature) == (None, None, 0.6)
     assert (found.accepted_rewrites, found.replay_max_age, found.anchors) == (False, 0, 0)
@@ -38,10 +39,17 @@ def test_the_published_recipe_of_full_weights(written: str) -> None:
     assert training(REFERENCE, env={"USE_LORA": "0"}).num_epochs == 1
 
 
+def test_without_an_adapter_steps_are_as_small_as_whole_weights_need() -> None:
+    assert (training().learning_rate, training("training.use_lora=false").learning_rate) == (1e-3, 1e-5)
+    assert training("training.use_lora=false", "training.learning_rate=2e-5").learning_rate == 2e-5
+    loaded = load_config(env={}, overrides=["training.use_lora=false"])
+    assert loaded.sources["training.learning_rate"] == "preset default"
+
+
 def test_what_both_have_in_common_stays_the_class_default() -> None:
     """Equal in both, says docs/algorithms.md: a preset that set these would hide a change of ours."""
     moved = preset_defaults({"training.preset": "reference"})
-    for name in ("binary_weight", "opd_weight", "ppo_clip_ratio", "ppo_clip_ratio_high", "top_k", "hint_selection"):
+    for name in ("opd_weight", "ppo_clip_ratio", "ppo_clip_ratio_high", "top_k", "hint_selection"):
         assert f"training.{name}" not in moved
     for name in ("subset_mode", "adv_diff_clip", "teacher", "kl_coef", "loss_per_token", "method"):
         assert f"training.{name}" not in moved

@@ -51,6 +51,18 @@ def test_a_change_below_the_noise_has_no_effect() -> None:
     assert quiet.reason == "", "a small change that both see is a change"
 
 
+@pytest.mark.parametrize("noise", [0.005, 0.015, 0.025], ids=["a tenth", "a third", "half"])
+def test_rounding_leaves_less_to_agree_about_and_other_weights_are_still_found_out(noise: float) -> None:
+    rounded = noise / math.sqrt(2)  # on each side, for the parent and for the candidate
+    for seed in range(50):
+        trainer = told(CHANGE, noise=rounded, seed=seed)
+        same = proof(trainer, told(CHANGE, noise=rounded, seed=1000 + seed))
+        assert same.reason == "", same
+        assert same.noise == pytest.approx(noise, rel=0.2)
+        another = proof(trainer, told(tuple(reversed(CHANGE)), noise=rounded, seed=1000 + seed))
+        assert another.verdict == "other weights", another
+
+
 def test_numbers_that_are_none_prove_nothing() -> None:
     broken = Told(parent=PARENT, candidate=(math.nan,) * 300)
     assert proof(broken, told(CHANGE)).reason == "its log-probs are not finite"

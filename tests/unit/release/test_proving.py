@@ -28,7 +28,6 @@ class Told:
     parent: Sequence[Sequence[float]]
     candidate: Sequence[Sequence[float]]
     sha256: str = "ab"
-    dtype: str = "float32"
 
 
 class WordTrainer:
@@ -69,7 +68,7 @@ class Rig:
         self.renderer = renderer
 
     async def prove(
-        self, candidate: Version = VERSION, parent: Version | None = None, *, min_correlation: float | None = None
+        self, candidate: Version = VERSION, parent: Version | None = None, *, min_correlation: float = 0.99
     ) -> Proof:
         prober = Prober(self.engine, self.renderer, frozen_probes(self.renderer), max_tokens=96)  # type: ignore[arg-type]
         proving = Proving(
@@ -126,24 +125,12 @@ async def test_where_answers_are_short_the_prompts_count_too() -> None:
     assert (await rig.prove()).num_tokens >= 256
 
 
-@pytest.mark.parametrize(
-    ("engine", "trainer", "passes"),
-    [
-        ("float32", "float32", False),
-        ("float32 on quantised weights", "float32", False),
-        ("bfloat16", "bfloat16", True),
-        ("float32", "bfloat16", True),
-    ],
-)
-async def test_less_is_asked_where_less_can_be_told(engine: str, trainer: str, passes: bool) -> None:
-    rig = Rig(dtype=trainer)
-    rig.engine.dtype = engine
+async def test_how_much_must_agree_is_a_setting() -> None:
+    rig = Rig()
     rig.engine.logprob = lambda version, text: (
         weight(version, text) + (random.Random(text[::-1]).gauss(0.0, 0.03) if version == "v1" else 0.0)
     )
-    proof = await rig.prove()
-    assert 0.9 < proof.correlation < 0.99
-    assert (proof.reason == "") == passes
+    assert (await rig.prove()).reason.startswith("the engine does not serve what was trained")
     assert (await rig.prove(min_correlation=0.85)).reason == ""
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_rl.errors import EngineLost, TrainerLost, TrainError
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.train.loop import MAX_LOST, LoopSettings, TrainLoop, policy_age
+from openclaw_rl.train.loop import MAX_CHAIN, MAX_LOST, LoopSettings, TrainLoop, policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import TRAINING_PAUSED, Lesson, Sample, Step, Version, VersionSpan
@@ -128,6 +128,47 @@ async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp
     assert (second.number, second.parent, second.parent_number) == (2, order.target, 1)
     assert second.samples[0] == samples[2]
     assert await store.lessons.waiting_samples(None, 9) == []
+
+
+async def test_of_steps_that_follow_each_other_only_the_last_is_released(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, max_wait_s=1e9)
+    await learnable(store, *range(11))
+    await rig.loop.work()
+    assert rig.trainer.learned == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    assert [(order.number, order.parent_number) for order in rig.trainer.orders] == [(n, n - 1) for n in range(1, 6)]
+    assert [version.number for version in rig.released] == [MAX_CHAIN, 5]
+
+
+async def test_what_was_made_is_released_before_a_step_that_fails_is_tried_again(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    rig = Rig(store, tmp_path)
+
+    async def third_fails(order: StepOrder) -> None:
+        if order.number == 3:
+            raise TrainError("no")
+
+    rig.trainer.before = third_fails
+    await learnable(store, *range(6))
+    with pytest.raises(TrainError, match="no"):
+        await rig.loop.work()
+    assert [version.number for version in rig.released] == [2]
+    rig.trainer.before = None
+    await rig.loop.work()
+    assert [version.number for version in rig.released] == [2, 3]
+
+
+async def test_no_more_steps_follow_than_are_wanted_and_none_follows_a_doubted_one(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    rig = Rig(store, tmp_path)
+    samples = await learnable(store, *range(8))
+    await rig.loop.work(max_steps=3)
+    assert [version.number for version in rig.released] == [3]
+    rig.trainer.poison = {samples[6].id}
+    await rig.loop.work()
+    assert [len(order.samples) for order in rig.trainer.orders[3:]] == [2, 1, 1]
+    assert [version.number for version in rig.released] == [3, 6]
 
 
 async def test_a_single_sample_does_not_wait_for_ever(store: SqliteStore, tmp_path: Path) -> None:

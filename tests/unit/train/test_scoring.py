@@ -47,7 +47,7 @@ def test_both_versions_are_read_from_their_files(tiny: Path, tmp_path: Path) -> 
     ]
     assert all(value < 0 for one in (*first.parent, *first.candidate) for value in one)
     assert first.parent != first.candidate
-    assert (first.sha256, first.dtype) == (folder_sha256(tmp_path / "v1" / "weights"), "float32")
+    assert first.sha256 == folder_sha256(tmp_path / "v1" / "weights")
     second = trainer.score(score_order(weights(tmp_path, 2), weights(tmp_path, 1)))
     assert second.parent == first.candidate
     assert second.candidate != second.parent
@@ -83,7 +83,7 @@ def test_files_that_are_gone_are_an_error(tiny: Path, tmp_path: Path) -> None:
 def test_orders_and_reports_survive_the_wire() -> None:
     wanted = score_order("/v2", "/v1")
     assert ScoreOrder.from_json(wanted.to_json()) == wanted
-    report = ScoreReport(parent=((-1.0,), ()), candidate=((-2.0,), ()), sha256="ab", dtype="float32")
+    report = ScoreReport(parent=((-1.0,), ()), candidate=((-2.0,), ()), sha256="ab")
     assert ScoreReport.from_json(report.to_json()) == report
 
 
