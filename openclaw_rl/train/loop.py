@@ -8,7 +8,7 @@
 A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
 no other step. Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same
 weights. What it made is written with its end in one transaction. While whole batches of a line wait, one step follows
-the other, and only the last of some is released: it holds what all have learned, and its gate takes longer than they do.
+the other, and only the last of some is released: it holds what all have learned, and its gate takes longer than they.
 
 Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: it
 rests, longer each time, while the others go on. The flag `train.paused` then says why, and nothing is lost. Only what a
@@ -128,7 +128,8 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `release` is awaited with new candidates, the last of a chain; `on_waiting` is told the line of samples that wait for the clock.
+    `release` is awaited with new candidates, the last of a chain; `on_waiting` is told the line of samples that wait
+    for the clock.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Rig:
         prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=16)
         settings = json.loads(TrainingConfig().model_dump_json())
         self.engine, self.folder = engine, folder
-        self.proving = Proving(engine, prober, trainer, settings=settings, min_tokens=256)
+        self.proving = Proving(engine, prober, trainer, settings=settings, min_tokens=256, min_correlation=0.99)
 
     def version(self, number: int, *, made_as: int | None = None) -> Version:
         """`made_as`: whose files lie where this version's should."""
