@@ -21,6 +21,7 @@ from benchmarks.learning_arms import Arm
 from benchmarks.learning_results import Person, Probe, Record, RecordFile
 from benchmarks.people import Place, lesson_questions
 from benchmarks.system import System
+from benchmarks.tuning_user import Compact
 from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.chat import Chat, HttpChat
 from openclaw_rl.evaluation.exam import Exam
@@ -263,7 +264,7 @@ async def _talker(
     arm: Arm, plan: Plan, place: Place, person: Person, base: Probe | None, chats: AsyncExitStack
 ) -> Talker:
     name, seed = person
-    user = load_user(name, seed=seed)
+    user = Compact(seed=seed) if name == Compact.name else load_user(name, seed=seed)
     key = await place.new_key(f"{name}-{seed}")
 
     async def chat(*, learn: bool) -> HttpChat:

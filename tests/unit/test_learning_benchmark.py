@@ -23,9 +23,12 @@ from benchmarks.learning_results import (
     winners,
 )
 from benchmarks.learning_run import Plan, known_by_version, questions_of
+from benchmarks.tuning_user import Compact
 from openclaw_rl.config import TrainingConfig, load_config
+from openclaw_rl.evaluation.questions import load_questions
 from openclaw_rl.evaluation.users import Brief
-from openclaw_rl.types import Version
+from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.types import Evidence, Message, Version
 
 CAP = 6
 SOON, LATE, NEVER = (True,) * 3, (False, False, True, True, True), (False,) * CAP
@@ -210,3 +213,19 @@ def test_a_version_stands_on_its_parents() -> None:
     assert stands_on(versions, 2, 2)
     assert not stands_on(versions, 3, 2)
     assert not stands_on(versions, 0, 2)
+
+
+def test_the_judge_understands_whom_the_grid_is_tuned_with() -> None:
+    judge, person = RulesJudge(), Compact(seed=101)
+    asked, answered = (
+        Message(role="user", content="Why does it rain?"),
+        Message(role="assistant", content="It rains. " * 9),
+    )
+    for said in (*person.complaints, f"That's not what I asked. {person.wish}"):
+        verdict = judge.verdict(
+            Evidence(request=(asked,), reply=answered, following=(Message(role="user", content=said),))
+        )
+        assert (verdict.score, any("two sentences" in hint for hint in verdict.hints)) == (-1, True), (said, verdict)
+    question = next(iter(load_questions("train")))
+    whole = "Rain falls from clouds. Drops grow heavy there."
+    assert person.style(question, whole) == 1.0 > person.style(question, f"{whole} {whole}") > 0.0
