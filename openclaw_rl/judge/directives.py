@@ -56,6 +56,8 @@ def read_directive(clause: Clause, *, known: str, fragments: bool) -> Directive:
         return Directive("change", start)
     if standing and (grammar["task"].match(head) or grammar["reshape"].match(head)):
         return Directive("change", start)
+    if grammar["recast"].match(head) and not leads_over:
+        return Directive("change", start)
     if grammar["reshape"].match(head):
         about = grammar["pronoun"].search(head) or grammar["again"].search(head)
         if not leads_over and (about or _speaks_of(head, known, clause.language)):

@@ -343,3 +343,35 @@ def test_a_tool_error_is_a_hint_only_where_the_schema_told_it_before() -> None:
     unknown = results("Error: unknown tool 'open_file'", name="open_file", tools=(READ_FILE,))
     assert unknown.score == -1
     assert results("the content of the file", tools=(READ_FILE,)).hints == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please give me two sentences at most.",
+        "Could you tell me that in two sentences?",
+        "Can you give me that in three bullet points?",
+        "Give it to me in one word.",
+        "Give me the short version.",
+        "Please show all the steps.",
+        "Write no more than 20 words.",
+    ],
+)
+def test_the_same_in_another_form_is_no_next_task_however_politely_it_is_asked_for(text: str) -> None:
+    verdict = after(text)
+    assert verdict.score == -1
+    assert verdict.hints, "what is wanted instead"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write two sentences about whales.",
+        "Now tell me in two sentences what a whale is.",
+        "Tell me a story in two sentences.",
+        "Give me two words that rhyme with tree.",
+        "Show all the files in this directory.",
+    ],
+)
+def test_a_form_with_another_subject_is_the_next_task(text: str) -> None:
+    assert after(text).score == 1
