@@ -12,7 +12,6 @@ what there is so far; what was learned stays.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 import signal
 import time
@@ -48,8 +47,6 @@ DEFAULT_TURNS = 24
 DEFAULT_PLOT = Path("openclaw-rl-demo.png")
 INTERRUPTED = 130
 
-_SESSION_TURNS = 2
-"""Replies of a session at most: who complains sees a second one, which may become the answer that was wanted."""
 _LOOK_S = 0.5
 _PATIENCE_S = 300.0
 """How long nothing may come of what was said before the demo goes on without."""
@@ -215,15 +212,15 @@ class Demo:
         questions = list(self.plan.questions)
         random.Random(self.plan.seed).shuffle(questions)
         ends_at = None if self.plan.minutes is None else self.clock() + 60 * self.plan.minutes
-        watched = _Watched(self, chat)
-        limit = math.inf if self.plan.limit is None else self.plan.limit
-        while watched.turn < limit and (ends_at is None or self.clock() < ends_at):
+        number = 0
+        while (self.plan.limit is None or number < self.plan.limit) and (ends_at is None or self.clock() < ends_at):
             if self.server.learns:
                 await self._wait(lambda: self.watcher.num_waiting < self.server.batch_size)
-            question = questions[len(self.records) % len(questions)]
-            session = f"{self.server.line}-{self.plan.seed}-{len(self.records) + 1}"
-            most = int(min(_SESSION_TURNS, limit - watched.turn))
-            self.records.append(await run_session(watched, watched, question, session=session, max_turns=most))
+            number += 1
+            question = questions[(number - 1) % len(questions)]
+            session = f"{self.server.line}-{self.plan.seed}-{number}"
+            watched = _Watched(self, chat, number)
+            self.records.append(await run_session(watched, watched, question, session=session, max_turns=1))
 
     async def _watch(self) -> None:
         while True:
@@ -322,12 +319,12 @@ class Demo:
 
 
 class _Watched:
-    """The chat and the user, with somebody who looks on. `turn` counts the replies."""
+    """The chat and the user of one session, with somebody who looks on."""
 
-    def __init__(self, demo: Demo, chat: Chat) -> None:
+    def __init__(self, demo: Demo, chat: Chat, turn: int) -> None:
         self.demo = demo
         self.chat = chat
-        self.turn = 0
+        self.turn = turn
         self.name = demo.plan.user.name
         self.preference = demo.plan.user.preference
 
@@ -342,10 +339,9 @@ class _Watched:
     ) -> Reply:
         if closing:
             return await self.chat.reply(messages, session=session, model=model, tools=tools, closing=True)
-        self.turn += 1
         self.demo.tell(Asked(turn=self.turn, question=messages[-1].content))
         reply = await self.chat.reply(messages, session=session, model=model, tools=tools)
-        self.demo.watcher.add(*split_turn_id(reply.turn_id), self.turn)
+        self.demo.watcher.add(split_turn_id(reply.turn_id)[0], self.turn)
         answered = Answered(turn=self.turn, version=reply.version, text=reply.text, num_tokens=reply.num_tokens)
         self.demo.tell(answered)
         return reply

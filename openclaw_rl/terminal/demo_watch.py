@@ -15,16 +15,16 @@ class Watcher:
 
     reader: StoreReader
     line: str
-    turns: dict[tuple[str, int], int] = field(default_factory=dict)
-    """The number of the turn by its session and its index there."""
+    turns: dict[str, int] = field(default_factory=dict)
+    """The number of the turn by its session: each session has one that is judged."""
     versions: dict[int, Version] = field(default_factory=dict)
     steps: dict[int, Step] = field(default_factory=dict)
-    _judged: dict[int, float] = field(default_factory=dict)
+    _judged: dict[str, float] = field(default_factory=dict)
     _samples: dict[str, int] = field(default_factory=dict)
     _settled: set[int] = field(default_factory=set)
 
-    def add(self, session: str, index: int, turn: int) -> None:
-        self.turns[session, index] = turn
+    def add(self, session: str, turn: int) -> None:
+        self.turns[session] = turn
 
     @property
     def live(self) -> int:
@@ -66,17 +66,15 @@ class Watcher:
 
     def _look_at_turns(self) -> list[Event]:
         found: list[Event] = []
-        for (session, index), turn in list(self.turns.items()):
+        for session, turn in list(self.turns.items()):
             if turn in self._settled or turn in self._samples.values():
                 continue
             for judgement in self.reader.judgements(session):
-                if judgement.index == index and self._judged.get(turn) != judgement.judged_at:
-                    self._judged[turn] = judgement.judged_at
+                if judgement.index == 0 and self._judged.get(session) != judgement.judged_at:
+                    self._judged[session] = judgement.judged_at
                     found.append(Judged(turn=turn, verdict=judgement.verdict))
             for credit in self.reader.credits(session):
-                if credit.index != index:
-                    continue
-                if credit.skip is not None:
+                if credit.index == 0 and credit.skip is not None:
                     self._settled.add(turn)
                     found.append(Left(turn=turn, reason=credit.skip.value.replace("_", " ")))
                 self._samples |= {sample.id: turn for sample in credit.samples}

@@ -47,8 +47,8 @@ def credit(*samples: str, skip: Skip | None = None) -> Any:
 def test_a_turn_is_judged_learned_and_settled_once() -> None:
     rows = Rows()
     watcher = Watcher(cast(StoreReader, rows), LINE)
-    watcher.add("s-1", 0, 1)
-    watcher.add("s-2", 0, 2)
+    watcher.add("s-1", 1)
+    watcher.add("s-2", 2)
     assert (watcher.look(), watcher.num_unsettled, watcher.is_quiet) == ([], 2, False)
     rows.judged = {"s-1": [judgement(-1), judgement(1, index=1)], "s-2": [judgement(1)]}
     assert watcher.look() == [Judged(turn=1, verdict=verdict(-1)), Judged(turn=2, verdict=verdict(1))]
@@ -70,24 +70,10 @@ def test_a_turn_is_judged_learned_and_settled_once() -> None:
     assert (watcher.is_quiet, watcher.live) == (True, 1)
 
 
-def test_the_turns_of_one_session_are_told_apart() -> None:
-    first, second = credit("a"), SimpleNamespace(index=1, skip=Skip.TRUNCATED, samples=[])
-    rows = Rows(judged={"s-1": [judgement(-1), judgement(1, index=1)]}, credited={"s-1": [first, second]})
-    watcher = Watcher(cast(StoreReader, rows), LINE)
-    watcher.add("s-1", 0, 1)
-    watcher.add("s-1", 1, 2)
-    assert watcher.look() == [
-        Judged(turn=1, verdict=verdict(-1)),
-        Judged(turn=2, verdict=verdict(1)),
-        Left(turn=2, reason="truncated"),
-    ]
-    assert (watcher.is_judged, watcher.num_unsettled) == (True, 1)
-
-
 def test_a_verdict_that_is_revised_is_told_again() -> None:
     rows = Rows(judged={"s-1": [judgement(-1)]})
     watcher = Watcher(cast(StoreReader, rows), LINE)
-    watcher.add("s-1", 0, 1)
+    watcher.add("s-1", 1)
     watcher.look()
     rows.judged = {"s-1": [judgement(1, at=2.0)]}
     assert watcher.look() == [Judged(turn=1, verdict=verdict(1))]
@@ -96,7 +82,7 @@ def test_a_verdict_that_is_revised_is_told_again() -> None:
 def test_a_discarded_step_settles_nothing_and_lessons_are_counted_along_the_way() -> None:
     rows = Rows(credited={"s-1": [credit("a")]}, taken=[step(1, "discarded", sample_ids=("a",))])
     watcher = Watcher(cast(StoreReader, rows), LINE)
-    watcher.add("s-1", 0, 1)
+    watcher.add("s-1", 1)
     watcher.look()
     assert watcher.num_unsettled == 1
     rows.taken = [step(1), step(2, sample_ids=("c", "d", "e")), step(3)]
