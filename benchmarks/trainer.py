@@ -61,7 +61,7 @@ SHAPES = {
 
 SETTINGS: Mapping[str, Any] = {
     # Defaults of `training.*`, written out: a machine with a GPU may have torch and nothing else of ours.
-    "learning_rate": 3e-4,
+    "learning_rate": 1e-3,
     "warmup_steps": 0,
     "num_epochs": 1,
     "gradient_accumulation_steps": 1,

@@ -100,7 +100,11 @@ def _rows(directory: Path, query: str) -> list[tuple[Any, ...]]:
 STEPS = (
     "SELECT line, number, state, parent, seed, sample_ids, replayed_ids, num_anchors, reason FROM step ORDER BY 1, 2"
 )
-VERSIONS = "SELECT line, number, parent, state, sha256, reason FROM version ORDER BY 1, 2"
+VERSIONS = (
+    "SELECT line, number, parent, state, sha256, CASE state WHEN 'retired' THEN '' ELSE reason END"
+    " FROM version ORDER BY 1, 2"
+)
+"""Whether a retired version ever answered, or was overtaken in a chain of steps, depends on when somebody died."""
 SAMPLES = "SELECT id, line, step, num_discarded FROM sample ORDER BY 1"
 
 

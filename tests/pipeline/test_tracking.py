@@ -133,9 +133,9 @@ def test_a_correction_is_seen_everywhere(tmp_path: Path) -> None:
     )
     with Server(data, *settings) as server:
         asked = [{"role": "user", "content": "what is rain"}]
-        said = server.chat(asked, max_tokens=12).json()["choices"][0]["message"]["content"]
+        said = server.chat(asked, max_tokens=12, temperature=0).json()["choices"][0]["message"]["content"]
         corrected = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "no, shorter please"}]
-        server.chat(corrected, max_tokens=12)
+        assert server.chat(corrected, max_tokens=12).status_code == 200
         output = data / "output.txt"
         server.wait_until(lambda: "→ v1 live" in output.read_text(), timeout_s=120.0)
         shown = httpx.get(f"{server.url}/metrics").text

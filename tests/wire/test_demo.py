@@ -160,7 +160,7 @@ def test_eval_compares_two_versions(server: Server, tmp_path: Path) -> None:
     assert (found["before"], found["after"], found["measures"]["capability"]["num"]) == ("v0", "v0", 20)
     assert found["measures"]["preference"]["change"]["value"] == 0
     missing = run("eval", *small, "--version", "7", cwd=tmp_path, status=1)[1]
-    assert "there is no version 7" in missing
+    assert "the model that runs has no version 7" in missing
     assert "start it with" in run("eval", "--data-dir", tmp_path, "--version", "0", cwd=tmp_path, status=1)[1]
 
 

@@ -84,8 +84,8 @@ async def test_a_conversation_becomes_samples_and_skips(store: SqliteStore, rend
     assert [credit.reward for credit in credits_.values()] == [1.0, -1.0, 0.0, None, None, None]
     good, both, hint_only = (credits_[i].samples[0] for i in (0, 1, 3))
     # The first reward is measured against nothing, the second against it.
-    assert (good.advantages, good.w_rl, good.w_opd, good.candidates) == ((1.0,) * 3, 1.0, 0.0, ())
-    assert (both.advantages, both.w_rl, both.w_opd) == ((-2.0,) * 3, 1.0, 1.0)
+    assert (good.advantages, good.w_rl, good.w_opd, good.candidates) == ((1.0,) * 3, 0.2, 0.0, ())
+    assert (both.advantages, both.w_rl, both.w_opd) == ((-2.0,) * 3, 0.2, 1.0)
     assert (hint_only.reward, hint_only.w_rl, hint_only.w_opd) == (0.0, 0.0, 1.0)
     assert [one.hint for one in both.candidates + hint_only.candidates] == [HINT, HINT]
     assert {sample.line for sample in (good, both, hint_only)} == {USER}
@@ -163,7 +163,7 @@ async def test_cut_off_answers_may_be_scored(store: SqliteStore, renderer: Rende
     await make_loop(store.lessons, renderer, truncated="score").work()
     credit = (await credits_of(store))[0]
     (sample,) = credit.samples
-    assert (credit.reward, sample.reward, sample.w_rl) == (-1.0, -1.0, 1.0)
+    assert (credit.reward, sample.reward, sample.w_rl) == (-1.0, -1.0, 0.2)
     assert len(sample.candidates) == len(verdict.hints)
 
 

@@ -51,7 +51,7 @@ def test_a_weight_of_zero_switches_its_signal_off(
     verdict: Verdict, without_scores: Weights | Skip, without_hints: Weights | Skip
 ) -> None:
     assert CREDIT_RULES["combine"](TrainingConfig(binary_weight=0.0)).weigh(verdict) == without_scores
-    assert CREDIT_RULES["combine"](TrainingConfig(opd_weight=0.0)).weigh(verdict) == without_hints
+    assert CREDIT_RULES["combine"](TrainingConfig(binary_weight=1.0, opd_weight=0.0)).weigh(verdict) == without_hints
 
 
 def test_every_method_of_the_configuration_has_a_rule() -> None:
