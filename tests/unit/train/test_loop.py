@@ -171,6 +171,22 @@ async def test_no_more_steps_follow_than_are_wanted_and_none_follows_a_doubted_o
     assert [version.number for version in rig.released] == [3, 6]
 
 
+async def test_no_doubted_sample_joins_a_chain(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path)
+
+    async def one_falls_into_doubt(order: StepOrder) -> None:
+        if order.number == 1:
+            await store._transact(
+                lambda rows: rows.exec_driver_sql("UPDATE sample SET num_discarded = 1 WHERE id = 'ann/5'")
+            )
+
+    rig.trainer.before = one_falls_into_doubt
+    await learnable(store, *range(6))
+    await rig.loop.work()
+    assert rig.trainer.learned[:2] == [[0, 1], [5]]
+    assert [version.number for version in rig.released][:2] == [1, 2]
+
+
 async def test_a_single_sample_does_not_wait_for_ever(store: SqliteStore, tmp_path: Path) -> None:
     rig = Rig(store, tmp_path)
     (given,) = await learnable(store, 0)
