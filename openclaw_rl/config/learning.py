@@ -118,6 +118,9 @@ class TrainingConfig(Section):
         4, "A batch that is not full is filled up with samples of this many steps before it; 0 = with none."
     )
     anchors: NonNegativeInt = setting(1, "Answers of the base model in each batch, against forgetting.")
+    anchor_weight: NonNegativeFloat = setting(
+        0.25, "Strength of each such answer, as a share of the mean strength of the lessons in the batch."
+    )
     save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
     seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")

@@ -1,10 +1,15 @@
 """A fixed prompt -> a sample that holds the student to what the base model says there.
 
 The base model's likeliest answer is its response, and the base model, behind the same prompt, its teacher: the
-student's own likely tokens are pulled back to where they were, the more the farther they went. Knows no texts.
+student's own likely tokens are pulled back to where they were, the more the farther they went. It pulls with a share of
+the strength of the lessons beside it: thanks for what was learned teach little, and must not let the base model win.
+Knows no texts.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
 
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.teacher import Teacher
@@ -24,7 +29,17 @@ def base_answer(base: Teacher, prompt_ids: tuple[int, ...], stop_token_ids: tupl
     return said
 
 
-def anchor_sample(prompt_ids: tuple[int, ...], said: tuple[int, ...], *, name: str, line: str) -> Sample:
+def strength(lessons: Sequence[Sample]) -> float:
+    """How much a lesson of these says on average: a hint as much as its weight, a score as much as it surprises."""
+
+    def one(lesson: Sample) -> float:
+        learned = [abs(value) for value, counts in zip(lesson.advantages, lesson.loss_mask, strict=True) if counts]
+        return lesson.w_rl * fmean(learned) + lesson.w_opd if learned else 0.0
+
+    return fmean(map(one, lessons))
+
+
+def anchor_sample(prompt_ids: tuple[int, ...], said: tuple[int, ...], *, name: str, line: str, weight: float) -> Sample:
     """What is said has no score of its own: w_rl is 0."""
     return Sample(
         id=name,
@@ -43,7 +58,7 @@ def anchor_sample(prompt_ids: tuple[int, ...], said: tuple[int, ...], *, name: s
         on_policy=False,
         reward=0.0,
         w_rl=0.0,
-        w_opd=1.0,
+        w_opd=weight,
         candidates=(Candidate(hint="", num_shared=len(prompt_ids), suffix_ids=()),),
         version_spans=(VersionSpan(BASE_VERSION, 0, len(said)),),
     )

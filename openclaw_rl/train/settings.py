@@ -25,6 +25,7 @@ class TrainSettings:
     adam_betas: tuple[float, float]
     use_gradient_checkpointing: bool
     loss_per_token: bool
+    anchor_weight: float
     logprob_temperature: float | None
     critic: bool
     teacher: Teacher

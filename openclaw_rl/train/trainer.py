@@ -21,7 +21,7 @@ from openclaw_rl.errors import ModelError, TrainError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.model.architecture import read_architecture
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.train.anchors import anchor_sample, base_answer
+from openclaw_rl.train.anchors import anchor_sample, base_answer, strength
 from openclaw_rl.train.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
 from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.form import check_form
@@ -111,7 +111,7 @@ class Trainer:
         return self._base.student(Path(folder), settings, seed=0).reader
 
     def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, Outcome]:
-        samples = (*order.samples, *self._anchors(order))
+        samples = (*order.samples, *self._anchors(order, settings))
         while True:
             line = self._load(order, settings)
             self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
@@ -132,12 +132,13 @@ class Trainer:
                 self._max_tokens = max(shortage.largest, now // 2)
                 _log.warning("out of memory: smaller parts from now on", extra={"max_tokens": self._max_tokens})
 
-    def _anchors(self, order: StepOrder) -> Iterator[Sample]:
-        base = Teacher(self._base.reader)
+    def _anchors(self, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
+        base, weight = Teacher(self._base.reader), settings.anchor_weight * strength(order.samples)
         for at, prompt in enumerate(order.anchors):
             if prompt not in self._base_answers:
                 self._base_answers[prompt] = base_answer(base, prompt, order.stop_token_ids)
-            yield anchor_sample(prompt, self._base_answers[prompt], name=f"anchor {at}", line=order.line)
+            said = self._base_answers[prompt]
+            yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
 
     @cached_property
     def _base(self) -> Model:

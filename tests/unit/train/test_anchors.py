@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from openclaw_rl.train.anchors import MAX_TOKENS, anchor_sample, base_answer
+from openclaw_rl.train.anchors import MAX_TOKENS, anchor_sample, base_answer, strength
 from openclaw_rl.train.student import NetworkModel
 from openclaw_rl.train.teacher import Teacher
 from openclaw_rl.train.trainer import Trainer
@@ -33,7 +33,7 @@ def answer(trainer: Trainer) -> tuple[int, ...]:
 
 
 def anchor(trainer: Trainer) -> Sample:
-    return anchor_sample(PROMPT, answer(trainer), name="anchor 0", line="local")
+    return anchor_sample(PROMPT, answer(trainer), name="anchor 0", line="local", weight=1.0)
 
 
 def test_the_base_models_likeliest_answer(tiny: Path) -> None:
@@ -62,13 +62,14 @@ def distance(trainer: Trainer, folder: Path, number: int) -> float:
 
 @pytest.mark.parametrize("teacher", ["base", "current", "ema"])
 def test_an_anchor_pulls_back_whoever_teaches_else(tiny: Path, tmp_path: Path, teacher: str) -> None:
-    """Two steps away from the base model; then four with the anchor and a sample of no weight."""
+    """Two steps away from the base model; then four with the anchor and a sample of next to none."""
     trainer = new_trainer(tiny)
-    away = anchor_sample(PROMPT, answer(trainer), name="x", line="local")
+    away = anchor_sample(PROMPT, answer(trainer), name="x", line="local", weight=1.0)
     size = len(away.response_ids)
     away = replace(away, kind="turn", w_rl=1.0, w_opd=0.0, advantages=(-1.0,) * size, reward=-1.0, candidates=())
-    idle = replace(away, id="idle", w_rl=0.0, advantages=(0.0,) * size)
+    idle = replace(away, id="idle", w_rl=1e-4, advantages=(1.0,) * size)
     changes: dict[str, Any] = {"teacher": teacher, "adam_betas": [0.0, 0.95]}  # no momentum that carries it on
+    changes["anchor_weight"] = 1e4  # times the strength of the idle one
     for number in (1, 2):
         step(trainer, tmp_path, number, away, num_anchors=0, learning_rate=0.002, **changes)
     moved = distance(trainer, tmp_path, 2)
@@ -84,6 +85,23 @@ def test_an_anchor_moves_nothing_while_the_student_is_the_base_model(tiny: Path,
     report = step(trainer, tmp_path, 1, idle, num_anchors=1)
     assert report.state == "done"
     assert report.metrics["gradient/norm"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_an_anchor_is_as_strong_as_its_share_of_the_lessons(tiny: Path, tmp_path: Path) -> None:
+    hinted = sample(0, w_rl=0.2, w_opd=1.0, advantage=-1.0)
+    thanks = sample(1, num_hints=0, w_rl=0.2, advantage=0.1)
+    assert strength([hinted]) == pytest.approx(1.2)
+    assert strength([thanks]) == pytest.approx(0.02)
+    assert strength([hinted, thanks]) == pytest.approx(0.61)
+    assert strength([replace(hinted, loss_mask=(False,) * len(hinted.loss_mask))]) == 0.0
+    trainer = new_trainer(tiny)
+    idle = replace(thanks, advantages=(0.0,) * len(thanks.advantages))
+    step(trainer, tmp_path, 1, hinted, num_anchors=0, learning_rate=0.01)
+    report = step(trainer, tmp_path, 2, idle, num_anchors=1, anchor_weight=100.0)
+    assert report.metrics["gradient/norm"] == 0.0, "beside lessons that say nothing an anchor says nothing"
+    report = step(trainer, tmp_path, 2, idle, hinted, num_anchors=1, anchor_weight=100.0)
+    without = step(trainer, tmp_path, 2, idle, hinted, num_anchors=1, anchor_weight=0.0)
+    assert report.metrics["gradient/norm"] > 2 * without.metrics["gradient/norm"]
 
 
 def test_rewards_are_those_of_people(tiny: Path, tmp_path: Path) -> None:
