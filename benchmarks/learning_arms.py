@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.learning_results import Cell, Person
+from benchmarks.learning_results import Cell, Person, winners
 from benchmarks.tuning_user import Compact
 
-GRID_RATES, GRID_BATCHES = (3e-4, 1e-3, 3e-3), (4, 16)
-TUNE_PEOPLE: tuple[Person, ...] = tuple((Compact.name, seed) for seed in (101, 102, 103))
-TUNE_CAP = 12
-TUNED = {"default": (1e-3, 4), "reference": (1e-3, 4)}
-"""Learning rate and batch size, from `GRID`. Those of the default are the product's own: a test compares them."""
-GRID: tuple[Cell, ...] = ()
-"""What `--tune` printed."""
+GRID_RATES, GRID_BATCHES = (5e-4, 1e-3, 2e-3), (4, 16)
+TUNE_PEOPLE: tuple[Person, ...] = tuple((Compact.name, seed) for seed in range(101, 107))
+TUNE_CAP = 16
+
+
+def _cell(
+    preset: str, learning_rate: float, batch_size: int, sessions: float, num_capped: int, first_score: float
+) -> Cell:
+    return Cell(
+        preset=preset,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        sessions=sessions,
+        num_capped=num_capped,
+        first_score=first_score,
+    )
+
+
+GRID: tuple[Cell, ...] = (
+    _cell("default", 0.0005, 4, 8.83, 1, 0.54),
+    _cell("default", 0.0005, 16, 8.33, 0, 0.534),
+    _cell("default", 0.001, 4, 8.00, 1, 0.619),
+    _cell("default", 0.001, 16, 7.50, 1, 0.605),
+    _cell("default", 0.002, 4, 6.67, 0, 0.605),
+    _cell("default", 0.002, 16, 8.33, 1, 0.542),
+    _cell("reference", 0.0005, 4, 14.17, 4, 0.439),
+    _cell("reference", 0.0005, 16, 16.00, 6, 0.259),
+    _cell("reference", 0.001, 4, 13.33, 3, 0.521),
+    _cell("reference", 0.001, 16, 16.00, 6, 0.264),
+    _cell("reference", 0.002, 4, 12.67, 2, 0.428),
+    _cell("reference", 0.002, 16, 16.00, 6, 0.289),
+)
+"""What `--tune` printed, on an H200 with the engine in float32."""
+TUNED = {name: (cell.learning_rate, cell.batch_size) for name, cell in winners(GRID).items()}
+SHIPPED = (1e-3, 4)
+"""The product's own learning rate and batch size. A test compares them."""
 
 LATER = "training.max_wait_s=3600"
 
@@ -54,9 +83,10 @@ def trained(name: str, label: str, preset: str, rate: float, batch_size: int, *s
 ARMS = {
     arm.name: arm
     for arm in (
-        trained("default", "default", "default", *TUNED["default"]),
+        trained("default", "default, tuned", "default", *TUNED["default"]),
         trained("reference", "reference, tuned", "reference", *TUNED["reference"]),
         trained("published", "reference, as published", "reference", 1e-5, 16),
+        trained("shipped", "default, as shipped", "default", *SHIPPED),
         trained("grpo", "default, scores only", "default", *TUNED["default"], "training.method=binary"),
         trained("opd", "default, hints only", "default", *TUNED["default"], "training.method=opd"),
         Arm(name="memory", label="memory in the prompt", has_memory=True),

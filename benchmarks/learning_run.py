@@ -34,6 +34,9 @@ from openclaw_rl.terminal.evaluating import examine_version, live_number
 from openclaw_rl.types import Message, Version
 
 MAX_TURNS, MAX_TOKENS, NUM_HELD_OUT = 3, 192, 12
+TEMPERATURE = 0.7
+"""Of every answer, as in the demo: at 1 a fifth of what the embedded model says is beside the question, whoever taught
+it, and three good replies in a row are a matter of luck."""
 AGAIN = "."
 """What follows in the name of a session does not change what it draws: so the same question is asked twice alike."""
 AT_ONCE = 8
@@ -58,7 +61,12 @@ class Plan:
 
     def name(self, arm: Arm) -> str:
         """What a record must have in common with this plan to count for it."""
-        parts = (f"cap {self.cap}", f"probed {self.probe_every}", f"{MAX_TURNS} turns of {MAX_TOKENS}", self.measured)
+        parts = (
+            f"cap {self.cap}",
+            f"probed {self.probe_every}",
+            f"{MAX_TURNS} turns of {MAX_TOKENS} at {TEMPERATURE}",
+            self.measured,
+        )
         return ", ".join((*parts, *self.settings, *arm.settings))
 
     def by_user(self) -> list[Plan]:
@@ -272,6 +280,7 @@ async def _talker(
             place.system.url,
             key,
             learn=learn,
+            temperature=TEMPERATURE,
             max_tokens=MAX_TOKENS,
             seed=seed,
             seeded_by=lambda session: session.partition(AGAIN)[0],
