@@ -18,16 +18,15 @@ from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, Re
 from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway import feedback
 from openclaw_rl.gateway.auth import Doorkeeper, KeyRing, presented_key
-from openclaw_rl.gateway.dialects.chat.answer import ChatStream, Envelope, whole
-from openclaw_rl.gateway.dialects.chat.request import Limits, parse
-from openclaw_rl.gateway.dialects.openai_errors import error_body
+from openclaw_rl.gateway.dialects.chat import CHAT
+from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits
 from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
 from openclaw_rl.gateway.rollouts import read_rollouts
 from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
-from openclaw_rl.types import LOCAL_USER, EngineState, Json, turn_id
+from openclaw_rl.types import LOCAL_USER, EngineState, Json, Turn, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -89,7 +88,7 @@ class App:
 
     def build(self) -> web.Application:
         app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
         app.router.add_post("/v1/feedback", self._feedback)
         app.router.add_get("/v1/rollouts", self._rollouts)
         app.router.add_get("/v1/models", self._models)
@@ -124,14 +123,15 @@ class App:
             self._check_headers(request)
             return await handler(request)
         except (OpenClawError, web.HTTPException) as error:
-            return _refusal(error)
+            return _refusal(error, _error_body(request))
         except ConnectionError:
             # The client closed its end while we wrote; the exchange has kept what there was.
             return web.Response(status=_CLIENT_GONE)
         except Exception:
             # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
             log.exception("unexpected error", extra={"route": _route(request)})
-            return _json(500, error_body("something went wrong; the server's log has the reason", status=500))
+            body = _error_body(request)
+            return _json(500, body("something went wrong; the server's log has the reason", status=500))
 
     def _record(self, request: web.Request, status: int, seconds: float) -> None:
         route = _route(request)
@@ -140,15 +140,25 @@ class App:
         facts = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
         log.info("request", extra=facts)
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
+    def _speaking(self, dialect: Dialect) -> Handler:
+        """The route that answers in this dialect."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await self._answer(request, dialect)
+
+        return answer
+
+    async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         user = self._user(request)
         raw = await self._body(request)
-        chat = parse(raw, self._limits, self._model)
-        identity = identify(request.headers, chat.body, chat.request.messages, chat.request.tools)
+        spoken = dialect.parse(raw, self._limits, self._model)
+        if spoken.follows is not None:
+            spoken = spoken.after(await self._turn(user, spoken.follows))
+        identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
         crash_point("gateway.accepted")
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
-        exchange = await self._gateway.begin(chat.request, identity, user=user, digest=digest, dialect="chat")
+        exchange = await self._gateway.begin(spoken.request, identity, user=user, digest=digest, dialect=dialect.name)
         headers = {
             "X-OpenClaw-RL-Version": exchange.version,
             "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
@@ -156,20 +166,31 @@ class App:
             **SECURITY_HEADERS,
         }
         envelope = Envelope(
-            id=f"chatcmpl-{secrets.token_hex(12)}",
+            token=secrets.token_hex(12),
+            turn_id=exchange.turn_ids[0],
             created=int(time.time()),
-            model=chat.request.model or self._model,
-            fingerprint=exchange.version,
+            model=spoken.request.model or self._model,
+            version=exchange.version,
         )
-        if chat.stream:
-            stream = ChatStream(envelope, exchange, chat, self._gateway.renderer)
-            response = await serve_stream(request, exchange, stream, headers, keepalive_s=self._config.keepalive_s)
+        renderer = self._gateway.renderer
+        if spoken.stream:
+            writer = spoken.events(envelope, exchange, renderer)
+            response = await serve_stream(request, exchange, writer, headers, keepalive_s=self._config.keepalive_s)
         else:
-            response = await serve_whole(
-                request, exchange, lambda: whole(envelope, exchange, chat, self._gateway.renderer), headers
-            )
+            response = await serve_whole(request, exchange, lambda: spoken.whole(envelope, exchange, renderer), headers)
         self._count(exchange)
         return response
+
+    async def _turn(self, user: str, name: str) -> Turn:
+        """A stored turn of this user."""
+        session, index = split_turn_id(name)
+        if await self._gateway.store.turn_owner(session, index) == user:
+            turn = await self._gateway.store.get_turn(session, index)
+            if turn is not None:
+                return turn
+        raise RequestError(
+            "there is no such response of yours; send the whole conversation", status=404, code="not_found"
+        )
 
     async def _feedback(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
@@ -256,8 +277,13 @@ class App:
             self._metrics.turns.labels(exchange.kind, completion.finish_reason).inc()
 
 
-def _refusal(error: OpenClawError | web.HTTPException) -> web.Response:
-    """The HTTP answer to an error, in OpenAI's shape."""
+def _error_body(request: web.Request) -> ErrorBody:
+    """How the clients of this path expect their errors."""
+    return CHAT.error_body
+
+
+def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) -> web.Response:
+    """The HTTP answer to an error."""
     match error:
         case RequestError():
             body = error_body(str(error), status=error.status, param=error.param, code=error.code)

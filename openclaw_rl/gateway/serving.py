@@ -10,30 +10,16 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from aiohttp import web
 
 from openclaw_rl.errors import EngineUnavailable, OpenClawError, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
-from openclaw_rl.gateway.capture import Piece
+from openclaw_rl.gateway.dialects.spoken import StreamWriter
 from openclaw_rl.gateway.exchange import Exchange
 
 log = logging.getLogger("openclaw_rl.gateway")
-
-
-class StreamWriter(Protocol):
-    """One dialect's way to write an answer as events."""
-
-    ping: bytes
-
-    def begin(self) -> bytes: ...
-
-    def piece(self, index: int, piece: Piece) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-    def error(self, message: str, code: str) -> bytes: ...
 
 
 async def serve_whole(

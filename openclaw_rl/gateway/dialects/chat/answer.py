@@ -6,20 +6,19 @@ It turns pieces and finished answers into bytes. What is in them was decided els
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import orjson
 
 from openclaw_rl.gateway.capture import Piece
-from openclaw_rl.gateway.dialects.chat.request import ChatRequest
 from openclaw_rl.gateway.dialects.openai_errors import error_body
+from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, num_answer_tokens, num_reasoning_tokens
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import (
-    Completion,
     Json,
     Message,
     ReasoningDelta,
+    Request,
     TextDelta,
     TokenLogprob,
     ToolArgumentsDelta,
@@ -27,36 +26,17 @@ from openclaw_rl.types import (
 )
 
 
-class Answer(Protocol):
-    """What is known of an answer: its choices as they stand, and what they cost."""
+class Wishes(Protocol):
+    """What the request wants to be told."""
 
     @property
-    def answers(self) -> Sequence[tuple[Message, Completion]]: ...
+    def request(self) -> Request: ...
 
     @property
-    def num_prompt_tokens(self) -> int: ...
+    def include_usage(self) -> bool: ...
 
     @property
-    def num_cached_tokens(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Envelope:
-    """What every chunk of one answer repeats."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-
-    def to_json(self, kind: str) -> dict[str, Json]:
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.fingerprint,
-        }
+    def logprobs(self) -> bool: ...
 
 
 class ChatStream:
@@ -64,11 +44,11 @@ class ChatStream:
 
     ping = b": ping\n\n"
 
-    def __init__(self, envelope: Envelope, answer: Answer, chat: ChatRequest, renderer: Renderer) -> None:
+    def __init__(self, envelope: Envelope, answer: Answer, chat: Wishes, renderer: Renderer) -> None:
         self._answer = answer
         self._chat = chat
         self._renderer = renderer
-        self._envelope = envelope.to_json("chat.completion.chunk")
+        self._envelope = _envelope_json(envelope, "chat.completion.chunk")
         self._head = b"data: " + orjson.dumps(self._envelope)[:-1] + b',"choices":[{"index":'
 
     def begin(self) -> bytes:
@@ -108,7 +88,7 @@ class ChatStream:
         return _event({**self._envelope, "choices": [choice]})
 
 
-def whole(envelope: Envelope, answer: Answer, chat: ChatRequest, renderer: Renderer) -> bytes:
+def whole(envelope: Envelope, answer: Answer, chat: Wishes, renderer: Renderer) -> bytes:
     """The one JSON object of an answer that is not streamed."""
     choices = []
     for index, (message, completion) in enumerate(answer.answers):
@@ -123,20 +103,21 @@ def whole(envelope: Envelope, answer: Answer, chat: ChatRequest, renderer: Rende
                 "finish_reason": completion.finish_reason,
             }
         )
-    return orjson.dumps({**envelope.to_json("chat.completion"), "choices": choices, "usage": usage(answer, renderer)})
+    return orjson.dumps(
+        {**_envelope_json(envelope, "chat.completion"), "choices": choices, "usage": usage(answer, renderer)}
+    )
 
 
 def usage(answer: Answer, renderer: Renderer) -> dict[str, Json]:
     """Token counts of one request, over all its choices."""
     num_prompt = answer.num_prompt_tokens
-    num_completion = sum(len(completion.token_ids) for _, completion in answer.answers)
-    num_reasoning = sum(len(renderer.encode(m.reasoning)) for m, _ in answer.answers if m.reasoning)
+    num_completion = num_answer_tokens(answer)
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_completion,
         "total_tokens": num_prompt + num_completion,
         "prompt_tokens_details": {"cached_tokens": answer.num_cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": num_reasoning},
+        "completion_tokens_details": {"reasoning_tokens": num_reasoning_tokens(answer, renderer)},
     }
 
 
@@ -158,6 +139,16 @@ def token_logprobs(
             for i, (token, logprob) in enumerate(zip(token_ids, logprobs, strict=True))
         ],
         "refusal": None,
+    }
+
+
+def _envelope_json(envelope: Envelope, kind: str) -> dict[str, Json]:
+    return {
+        "id": f"chatcmpl-{envelope.token}",
+        "object": kind,
+        "created": envelope.created,
+        "model": envelope.model,
+        "system_fingerprint": envelope.version,
     }
 
 

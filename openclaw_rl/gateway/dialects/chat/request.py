@@ -6,15 +6,26 @@ send many; fields that we cannot honour are refused by name rather than dropped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.types import Json, Message, Request, Sampling, Tool, ToolCall, ToolChoice
+from openclaw_rl.gateway.dialects.chat.answer import ChatStream, whole
+from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, Limits, Spoken, StreamWriter
+from openclaw_rl.gateway.dialects.wire import (
+    Wire,
+    joined_text,
+    read_body,
+    refuse_nul,
+    sampling,
+    stop_strings,
+    validated,
+)
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.types import Message, Request, Sampling, Tool, ToolCall, ToolChoice
 
 _ROLES: Mapping[str, Literal["system", "user", "assistant", "tool"]] = {
     "system": "system",
@@ -27,44 +38,31 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant", "tool"]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What one request may ask for, and what it gets when it does not say."""
+class ChatRequest(Spoken):
+    """`include_usage` and `logprobs` say what the answer is to tell besides."""
 
-    max_messages: int
-    max_nesting: int
-    max_choices: int
-    max_tokens: int
-    default_max_tokens: int | None
-    default_temperature: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatRequest:
-    """A parsed request: what to answer, and how the answer is to be written down."""
-
-    request: Request
-    body: Mapping[str, Json]
-    stream: bool
     include_usage: bool
     logprobs: bool
 
+    def events(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> StreamWriter:
+        return ChatStream(envelope, answer, self, renderer)
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="ignore", strict=True)
+    def whole(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> bytes:
+        return whole(envelope, answer, self, renderer)
 
 
-class _Function(_Wire):
+class _Function(Wire):
     name: str = Field(min_length=1, max_length=256)
     arguments: str = ""
 
 
-class _ToolCall(_Wire):
+class _ToolCall(Wire):
     id: str = ""
     type: Literal["function"] = "function"
     function: _Function
 
 
-class _Message(_Wire):
+class _Message(Wire):
     role: str
     content: str | list[dict[str, Any]] | None = None
     reasoning_content: str | None = None
@@ -74,35 +72,35 @@ class _Message(_Wire):
     name: str | None = None
 
 
-class _ToolFunction(_Wire):
+class _ToolFunction(Wire):
     name: str = Field(min_length=1, max_length=256)
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
-class _Tool(_Wire):
+class _Tool(Wire):
     type: Literal["function"]
     function: _ToolFunction
 
 
-class _NamedFunction(_Wire):
+class _NamedFunction(Wire):
     name: str
 
 
-class _NamedTool(_Wire):
+class _NamedTool(Wire):
     type: Literal["function"]
     function: _NamedFunction
 
 
-class _ResponseFormat(_Wire):
+class _ResponseFormat(Wire):
     type: str
 
 
-class _StreamOptions(_Wire):
+class _StreamOptions(Wire):
     include_usage: bool = False
 
 
-class _Body(_Wire):
+class _Body(Wire):
     model: str = Field(default="", max_length=256)
     messages: list[_Message] = Field(min_length=1)
     tools: list[_Tool] | None = None
@@ -130,26 +128,10 @@ class _Body(_Wire):
 
 def parse(raw: bytes, limits: Limits, model: str) -> ChatRequest:
     """Reads one body for the served `model`; every mistake in it is a `RequestError` that names the field."""
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
-    if not isinstance(body, dict):
-        raise RequestError("the body must be a JSON object", code="invalid_json")
-    messages = body.get("messages")
-    if isinstance(messages, list) and len(messages) > limits.max_messages:
-        raise RequestError(f"{len(messages)} messages; at most {limits.max_messages} are accepted", param="messages")
-    for name, value in body.items():
-        if _depth(value, limits.max_nesting) > limits.max_nesting:
-            raise RequestError(f"{name} is nested more than {limits.max_nesting} deep", param=name)
-    try:
-        wire = _Body.model_validate(body)
-    except ValidationError as error:
-        raise _first_error(error) from None
+    body = read_body(raw, limits, "messages")
+    wire = validated(_Body, body)
     _refuse_unsupported(wire)
-    _refuse_nul(
-        [wire.model, *(t.function.name for t in wire.tools or ())], "model" if "\x00" in wire.model else "tools"
-    )
+    refuse_nul([wire.model, *(t.function.name for t in wire.tools or ())], "model" if "\x00" in wire.model else "tools")
     stream = bool(wire.stream)
     return ChatRequest(
         request=_request(wire, limits, model),
@@ -183,7 +165,7 @@ def _request(wire: _Body, limits: Limits, model: str) -> Request:
             forced_tool=forced,
             parallel_tool_calls=wire.parallel_tool_calls is not False,
             sampling=_sampling(wire, limits),
-            stop=_stop(wire.stop),
+            stop=stop_strings(wire.stop, "stop"),
             num_choices=wire.n or 1,
             model=wire.model,
         )
@@ -193,10 +175,8 @@ def _request(wire: _Body, limits: Limits, model: str) -> Request:
 
 def _sampling(wire: _Body, limits: Limits) -> Sampling:
     asked = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
-    if asked is not None and not 1 <= asked <= limits.max_tokens:
-        raise RequestError(f"max_tokens must lie in [1, {limits.max_tokens}], got {asked}", param="max_tokens")
-    given: dict[str, Any] = {
-        "temperature": limits.default_temperature if wire.temperature is None else wire.temperature,
+    given = {
+        "temperature": wire.temperature,
         "top_p": wire.top_p,
         "top_k": None if wire.top_k is None else max(0, wire.top_k),  # vLLM clients write -1 for "off"
         "min_p": wire.min_p,
@@ -207,10 +187,7 @@ def _sampling(wire: _Body, limits: Limits) -> Sampling:
         "seed": wire.seed,
         "top_logprobs": wire.top_logprobs,
     }
-    return Sampling(
-        max_tokens=asked or limits.default_max_tokens or limits.max_tokens,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    return sampling(limits, asked, "max_tokens", given)
 
 
 def _logit_bias(raw: Mapping[str, float] | None) -> dict[int, float] | None:
@@ -223,19 +200,13 @@ def _logit_bias(raw: Mapping[str, float] | None) -> dict[int, float] | None:
     return {int(token): bias for token, bias in raw.items()}
 
 
-def _stop(raw: str | Sequence[str] | None) -> tuple[str, ...]:
-    stops = (raw,) if isinstance(raw, str) else tuple(raw or ())
-    _refuse_nul(stops, "stop")
-    if len(stops) > 16 or not all(0 < len(s) <= 256 for s in stops):
-        raise RequestError("stop takes up to 16 strings of 1 to 256 characters", param="stop")
-    return stops
-
-
 def _message(wire: _Message, param: str, model: str) -> Message:
     role = _ROLES.get(wire.role)
     if role is None:
         raise RequestError(f"unknown role {wire.role[:40]!r}; one of {', '.join(_ROLES)}", param=f"{param}.role")
-    content = wire.content if isinstance(wire.content, str) else _joined(wire.content or (), param, model)
+    content = (
+        wire.content if isinstance(wire.content, str) else joined_text(wire.content or (), f"{param}.content", model)
+    )
     message = Message(
         role=role,
         content=content,
@@ -248,33 +219,8 @@ def _message(wire: _Message, param: str, model: str) -> Message:
     )
     texts = [content, message.reasoning, wire.name or "", wire.tool_call_id or ""]
     texts += [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
-    _refuse_nul(texts, f"{param}.content")
+    refuse_nul(texts, f"{param}.content")
     return message
-
-
-def _joined(parts: Iterable[Mapping[str, Any]], param: str, model: str) -> str:
-    texts: list[str] = []
-    for i, part in enumerate(parts):
-        kind = part.get("type")
-        text = part.get("refusal" if kind == "refusal" else "text")
-        if kind in ("text", "refusal", "input_text", "output_text"):
-            if not isinstance(text, str):
-                raise RequestError("a text part needs a string", param=f"{param}.content.{i}.text")
-            texts.append(text)
-        elif kind in ("image_url", "image", "input_image", "input_audio", "audio", "video_url", "file"):
-            raise RequestError(
-                f"{model} reads text only, not {kind!r} parts; send text, or serve a model that can",
-                param=f"{param}.content.{i}",
-                code="unsupported_content",
-            )
-        else:
-            raise RequestError("unknown content part type; text parts are accepted", param=f"{param}.content.{i}.type")
-    return "\n".join(texts)
-
-
-def _refuse_nul(texts: Iterable[str], param: str) -> None:
-    if any("\x00" in text for text in texts):
-        raise RequestError("text must not hold the NUL character; remove it or escape it", param=param)
 
 
 def _refuse_unsupported(wire: _Body) -> None:
@@ -287,24 +233,3 @@ def _refuse_unsupported(wire: _Body) -> None:
         )
     if wire.top_logprobs and not wire.logprobs:
         raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
-
-
-def _first_error(error: ValidationError) -> RequestError:
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # pydantic adds the names of the alternatives it tried
-    param = ".".join(str(p) for p in first["loc"] if isinstance(p, int) or (p.isidentifier() and p[0] != "_"))
-    return RequestError(f"{param}: {first['msg']}", param=param)
-
-
-def _depth(value: Json, limit: int) -> int:
-    """How deeply `value` is nested; stops counting just past `limit`."""
-    depth, level = 0, [value]
-    while level and depth <= limit:
-        level = [
-            child
-            for node in level
-            if isinstance(node, dict | list)
-            for child in (node.values() if isinstance(node, dict) else node)
-        ]
-        depth += 1
-    return depth
