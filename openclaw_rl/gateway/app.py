@@ -20,6 +20,7 @@ from openclaw_rl.gateway import feedback
 from openclaw_rl.gateway.auth import Doorkeeper, KeyRing, presented_key
 from openclaw_rl.gateway.dialects.chat import CHAT
 from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits
+from openclaw_rl.gateway.ending import end_named, read_name
 from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
@@ -90,6 +91,8 @@ class App:
         app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
         app.router.add_post("/v1/feedback", self._feedback)
+        app.router.add_post("/v1/sessions/{name:.+}/done", self._session_done)
+        app.router.add_post("/rollout", self._session_done)
         app.router.add_get("/v1/rollouts", self._rollouts)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/models/{name:.+}", self._one_model)
@@ -201,6 +204,12 @@ class App:
         await self._gateway.store.put_feedback(given)
         self._metrics.feedback.inc()
         return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
+
+    async def _session_done(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        raw = await self._body(request)
+        name = request.match_info.get("name") or read_name(raw)
+        return _json(200, await end_named(self._gateway, user, name))
 
     async def _rollouts(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)

@@ -164,6 +164,16 @@ class Sessions:
         """Whether a session of this name is open; if not, the store may still hold it."""
         return (user, key) in self._by_key
 
+    def open_as(self, user: str, name: str) -> list[str]:
+        """The open sessions that this user calls so, or so with a number after it: clients count what they begin anew
+        under one name (`NAME:3`)."""
+
+        def is_so(key: str) -> bool:
+            head, colon, number = key.rpartition(":")
+            return key == name or (head == name and bool(colon) and number.isdecimal())
+
+        return [found for (owner, key), found in self._by_key.items() if owner == user and is_so(key)]
+
     def is_open(self, session_id: str) -> bool:
         return session_id in self._open
 

@@ -144,6 +144,38 @@ def test_a_done_session_can_be_named_again(server: Server) -> None:
     assert_extends(second, first)
 
 
+@pytest.mark.parametrize("route", ["/v1/sessions/{}/done", "/rollout"])
+def test_a_client_says_that_a_session_is_over_in_a_request_of_its_own(server: Server, route: str) -> None:
+    name = f"over{len(route)}"
+    asked = {"session_id": f"{name}:2"}  # OpenClaw counts what it begins anew under one name
+    _, turn = ask(server, [user("say one")], **asked)
+    ask(server, [user("say two")], session_id=f"{name}:two")
+    with Admin(server) as admin:
+        _, others = admin.add_key("somebody-else")
+
+    def say_over(name: str, headers: dict[str, str]) -> dict[str, Any]:
+        url = f"{server.url}{route.format(name)}"
+        answer = httpx.post(url, json={"session_id": name, "reason": "new"}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    unknown = {"object": "session", "id": name, "ended": False}
+    assert say_over(name, {"Authorization": f"Bearer {others}"}) == unknown, "it is not theirs"
+    assert closed(server, f"{name}:2") is None
+    assert say_over(name, server.headers) == {**unknown, "ended": True}
+    assert closed(server, f"{name}:2") is not None
+    assert closed(server, f"{name}:two") is None, "another name"
+    assert stored(server, f"{turn.session}.{turn.index}").skip is Skip.NO_NEXT_STATE
+    assert say_over(name, server.headers) == unknown, "it is over already"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"session_id": 3}', b'{"session_id": ""}', b"{"])
+def test_a_session_that_is_over_must_be_named(server: Server, body: bytes) -> None:
+    answer = httpx.post(f"{server.url}/rollout", content=body, headers=server.headers)
+    assert answer.status_code == 400 and answer.json()["error"]["message"]
+    assert httpx.post(f"{server.url}/rollout", json={"session_id": "x"}).status_code == 401
+
+
 def test_regenerate_is_a_sibling(server: Server) -> None:
     messages = [user("regenerate this")]
     _, first = ask(server, messages)
