@@ -11,8 +11,7 @@ step builds on it. What nothing stands on that answers gives its samples back; s
 are in doubt then, unless the engine, and not what was learned, is the reason.
 
 Nothing here stops a request: running ones end on their version, and an engine that is away only delays a release. What
-cannot be loaded or tried now is tried again by itself, line by line, after pauses that double. What answered before
-stays loaded until the next candidate comes: a request that has chosen it finds it, and going back to it takes no time.
+cannot be loaded or tried now is tried again by itself, line by line, after pauses that double.
 
 Rows say what answers. Whoever changes that holds `_deciding`, and looks at the row first; `_releasing` is held from a
 candidate's publication to its end, and may wait for `_deciding`, never the other way round.
@@ -23,9 +22,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -36,11 +34,11 @@ from openclaw_rl.release.gate import GateReport
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.prove import Proof, Verdict
+from openclaw_rl.release.shelf import Shelf
 from openclaw_rl.types import (
     BASE_VERSION,
     Json,
     Lesson,
-    Publication,
     Undone,
     Version,
     VersionState,
@@ -114,24 +112,19 @@ class Releaser:
     ) -> None:
         self._log = log
         self._proving = proving
-        self._engine = engine
+        self._shelf = Shelf(engine)
         self._gate = gate
         self._live = live
         self._save_every = save_every
         self._on_change = on_change
         self._settled = asyncio.Event()
         self._deciding = asyncio.Lock()
-        self._aside: dict[str, str] = {}
-        """By line: the version that answered before, still loaded."""
         self._releasing = asyncio.Lock()
         self._waiting: set[str] = set()
         """Lines with something that cannot be done now; `run` does it."""
         self._parked = asyncio.Queue[str]()
         self._refusals: dict[str, str] = {}
         """By line: what was rejected through no fault of its samples, until who trains is told."""
-        self._looked_at: Counter[str] = Counter()
-        self._left_loaded: set[str] = set()
-        """Versions that go when nobody looks at them any more."""
 
     async def run(self) -> None:
         """Until cancelled: restores what the last run left, and tries again whatever has to wait."""
@@ -227,8 +220,7 @@ class Releaser:
     async def _try(self, version: Version, parent: Version | None, proving: Proving) -> bool:
         """Puts a candidate live, or rejects it; False if neither can be done now."""
         answering = BASE_VERSION if parent is None else parent.label
-        if (aside := self._aside.pop(version.line, None)) not in (None, answering):
-            await self._unload(aside)
+        await self._shelf.drop_aside(version.line, keep=(answering,))
         try:
             gate, reason, verdict = await self._examine(version, parent, proving)
         except (EngineLost, EngineUnavailable, TrainError) as error:
@@ -238,7 +230,7 @@ class Releaser:
         except EngineError as error:
             # It is refused, or computes nothing that could be answered with.
             await self._reject(version, str(error), blameless=isinstance(error, EngineRefused))
-            await self._unload(version.label)
+            await self._shelf.unload(version.label)
             return True
         if verdict == "no effect":
             await self._build_on(version, reason, gate=gate)
@@ -246,16 +238,16 @@ class Releaser:
             await self._reject(version, reason, gate=gate, blameless=verdict == "other weights")
         elif await self._go_live(version, instead_of=answering, gate={**gate, "live_at": time.time()}):
             _log.info("version %s is live", version.label)
-            await self._step_aside(version.line, answering, now=version.label)
+            await self._shelf.step_aside(version.line, answering, now=version.label)
             return True
-        await self._unload(version.label)
+        await self._shelf.unload(version.label)
         return True
 
     async def _examine(
         self, version: Version, parent: Version | None, proving: Proving
     ) -> tuple[dict[str, Json], str, Verdict | None]:
         """What was measured, why it may not answer, empty if it may, and what the proof says, if it came to that."""
-        await self._publish(version)
+        await self._shelf.load(version)
         crash_point("release.published")
         report = await self._gate.measure(version, parent)
         crash_point("release.measured")
@@ -315,7 +307,8 @@ class Releaser:
         if now is not None and now.number == number:
             return now.label
         if number:
-            await self._put_live(known[number])
+            await self._shelf.load(known[number])
+            self._live.set(line, known[number].label)
             # It is watched from now on: what it did before is known to whoever wants it back.
             await self._mark(known[number], "live", gate={**(known[number].gate or {}), "live_at": time.time()})
         else:
@@ -323,7 +316,7 @@ class Releaser:
         label = version_label(line, number) if number else BASE_VERSION
         if now is not None:
             await self._mark(now, "rolled_back", reason=reason)
-            await self._step_aside(line, now.label, now=label)
+            await self._shelf.step_aside(line, now.label, now=label)
         return label
 
     async def undo(self, lesson: Lesson, *, reason: str) -> Undone:
@@ -338,7 +331,7 @@ class Releaser:
             while not (undone := await self._log.undo(lesson, reason=reason, loaded=loaded, unusable=unusable)).is_done:
                 back = (await self._numbered(lesson.line))[undone.plan.back_to]
                 try:
-                    await self._publish(back)
+                    await self._shelf.load(back)
                     loaded.add(back.number)
                 except EngineRefused as error:
                     _log.error("version %s cannot be gone back to: %s", back.label, error)
@@ -351,8 +344,8 @@ class Releaser:
                 back = known[plan.back_to]
                 await self._mark(back, "live", gate={**(back.gate or {}), "live_at": time.time()})
             held = {version_label(lesson.line, one) for one in plan.holding}
-            if lesson.turn is None and self._aside.get(lesson.line) in held:
-                await self._unload(self._aside.pop(lesson.line))
+            if lesson.turn is None:
+                await self._shelf.forget_aside(lesson.line, held)
             for number in plan.undone:
                 if number in known:  # and not another model's
                     self._on_change(replace(known[number], state="rolled_back", reason=reason))
@@ -363,9 +356,9 @@ class Releaser:
         label = version_label(line, number) if number else BASE_VERSION
         self._live.set(line, label if number else None)
         if lesson.turn is None:  # it is to be forgotten: nothing of it stays, not even for a request on its way
-            await self._unload(before)
+            await self._shelf.unload(before)
         else:
-            await self._step_aside(line, before, now=label)
+            await self._shelf.step_aside(line, before, now=label)
 
     async def _numbered(self, line: str) -> dict[int, Version]:
         return {version.number: version for version in await self._log.versions(line)}
@@ -391,47 +384,20 @@ class Releaser:
             yield BASE_VERSION
             return
         version = self._with_files(await self._numbered(line), number)
-        label = version.label
-        self._looked_at[label] += 1
-        if version.state != "live":
-            self._left_loaded.add(label)
+        self._shelf.look_at(version)
         try:
-            await self._publish(version)
-            yield label
+            await self._shelf.load(version)
+            yield version.label
         finally:
-            self._looked_at[label] -= 1
-            async with self._deciding:
-                await self._retire_left(version)
+            if self._shelf.look_away(version):
+                await self._unload_unneeded(version)
 
-    async def _retire_left(self, version: Version) -> None:
-        """Who looks last retires what nobody needs any more."""
-        if self._looked_at[version.label] or version.label not in self._left_loaded:
-            return
-        self._left_loaded.remove(version.label)
-        now = {one.number: one.state for one in await self._log.versions(version.line)}
-        is_needed = now.get(version.number) in ("live", "candidate") or version.label in self._aside.values()
-        if not is_needed:
-            with suppress(EngineError):  # one that could not be loaded need not be unloaded
-                await self._engine.retire(version.label)
-
-    async def _step_aside(self, line: str, label: str, *, now: str) -> None:
-        """What answered until now stays loaded, in place of what did before it."""
-        before = self._aside.pop(line, None)
-        if before not in (None, label, now):
-            await self._unload(before)
-        if label != BASE_VERSION:
-            self._aside[line] = label
-
-    async def _unload(self, label: str) -> None:
-        with suppress(EngineError):  # an engine that is away has unloaded it already
-            await self._retire(label)
-
-    async def _retire(self, label: str) -> None:
-        """Now, or when nobody looks at it any more."""
-        if self._looked_at[label]:
-            self._left_loaded.add(label)
-        else:
-            await self._engine.retire(label)
+    async def _unload_unneeded(self, version: Version) -> None:
+        async with self._deciding:
+            now = (await self._numbered(version.line)).get(version.number)
+            is_needed = now is not None and now.state in ("live", "candidate")
+            if not is_needed and not self._shelf.is_aside(version.label):
+                await self._shelf.unload(version.label)
 
     async def _mark(
         self, version: Version, state: VersionState, *, reason: str = "", gate: Json = None, blameless: bool = False
@@ -451,7 +417,7 @@ class Releaser:
         version, refusal = _live_version(await self._log.versions(line)), ""
         try:
             if version is not None:
-                await self._publish(version)
+                await self._shelf.load(version)
         except EngineRefused as error:
             refusal = str(error)
         except EngineError as error:
@@ -460,23 +426,14 @@ class Releaser:
         async with self._deciding:
             answering = _answering(await self._log.versions(line))
             if version is not None and answering != version.label:  # somebody chose another one meanwhile
-                if version.label not in self._aside.values():
-                    await self._unload(version.label)
+                if not self._shelf.is_aside(version.label):
+                    await self._shelf.unload(version.label)
                 return not self._live.is_expected(line)
             if version is not None and refusal:
                 _log.error("version %s cannot be served any more: %s", version.label, refusal)
                 await self._mark(version, "rejected", reason=refusal, blameless=True)
             self._live.set(line, None if refusal or answering == BASE_VERSION else answering)
         return True
-
-    async def _put_live(self, version: Version) -> None:
-        await self._publish(version)
-        self._live.set(version.line, version.label)
-
-    async def _publish(self, version: Version) -> None:
-        await self._engine.publish(
-            Publication(version=version.label, path=version.path, sha256=version.sha256, live=False)
-        )
 
 
 def _live_version(versions: Sequence[Version]) -> Version | None:
