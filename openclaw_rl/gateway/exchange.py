@@ -106,6 +106,8 @@ class Gateway:
                 messages=request.messages,
                 digest=digest,
                 context=context_digest(request.messages, seen_tools(request)),
+                has_tools=bool(request.tools),
+                is_doubtful=identity.is_doubtful,
                 opted_out=identity.no_train == "session",
                 is_retry=identity.is_retry,
                 may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
@@ -379,6 +381,7 @@ class Exchange:
             request_digest=choice.turn.digest,
             chain=str(self._placement.trace.then(message)),
             skip=skip,
+            label=self._identity.label,
         )
 
     async def _write(self, turns: list[Turn]) -> None:

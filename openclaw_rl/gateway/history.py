@@ -1,52 +1,99 @@
 """Names a conversation by its content, so that a request can be matched with the turns it grew from.
 
-Turns messages into digests that survive what clients do to history: clocks in system prompts, re-serialised tool
-arguments, renamed tool-call ids, stripped thinking, trimmed white space, OpenClaw's throw-away trailing message.
-It knows nothing of sessions; `sessions.py` looks the digests up.
+Turns messages into digests that survive what clients do to history: clocks in system prompts, time stamps and run-time
+facts around what a person said, re-serialised tool arguments, renamed tool-call ids, stripped thinking, trimmed white
+space, reminders behind a message, two answers written as one, OpenClaw's throw-away trailing message, and heartbeat
+prompts that become a short note later. It knows nothing of sessions; `sessions.py` looks the digests up.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import islice
 
 import orjson
 
+from openclaw_rl.gateway.wording import (
+    are_automatic,
+    are_nudging,
+    is_nudge,
+    is_reaction,
+    is_silence,
+    is_spoken,
+    said,
+    without_blocks,
+)
 from openclaw_rl.types import Message
 
 _DIGEST_BYTES = 16
-_CARRIER = "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
+_AUTOMATIC = b"automatic"
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_MIN_TELLING_CHARS = 40
+"""Shorter answers ("Done.") are given again and again; a longer one is recognised wherever it stands."""
+_MAX_SPLITS = 64
+_MAX_SPLIT_CHARS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """`whole` names everything up to a message, `tail` only that message and the one before it.
+    """An answer and what led to it, in three degrees of exactness.
 
-    `whole` finds the turn that a history extends. `tail` still finds it after a compaction or an edit further up.
+    `whole` names everything up to and with the answer. `tail` names the answer and the opening of the message before
+    it: it is still the same after a compaction or an edit further up. `own` names the answer alone; it is empty for an
+    answer too short to be told from others.
     """
 
     whole: bytes
     tail: bytes
+    own: bytes = b""
 
     def __str__(self) -> str:
-        return self.whole.hex() + self.tail.hex()
+        return self.whole.hex() + self.tail.hex() + self.own.hex()
 
     @classmethod
     def parse(cls, text: str) -> Fingerprint:
         """The inverse of `str`."""
         raw = bytes.fromhex(text)
-        return cls(raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:])
+        return cls(raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES : 2 * _DIGEST_BYTES], raw[2 * _DIGEST_BYTES :])
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The assistant message at `position` of a history, and the fingerprint of the history up to and with it."""
+    """The assistant message at `position` of a history; `before` names what stands above it."""
 
     position: int
     fingerprint: Fingerprint
+    before: bytes
+    message: Message
+
+    def as_two(self) -> Iterator[tuple[bytes, Message]]:
+        """The ways to read the message as two answers, A and B, that a client wrote as one: `whole` after A, and B."""
+        content = self.message.content
+        if len(content) > _MAX_SPLIT_CHARS:
+            return
+        for end in islice((i for i, c in enumerate(content) if c == "\n"), _MAX_SPLITS):
+            if content[:end].strip() and content[end:].strip():
+                first = replace(self.message, content=content[:end], tool_calls=())
+                yield after(self.before, first), replace(self.message, content=content[end:])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The last message of a history, if it waits for an answer, so that it is known again in other words.
+
+    `base` names everything above it, `words` is what it says, `opening` names it in the tail of its answer.
+    """
+
+    base: bytes
+    words: str
+    opening: bytes
+
+    def is_repeated_by(self, other: Asked) -> bool:
+        """Whether `other` asks the same: in the same words, or wrapped in what a client says about the failure."""
+        return self.base == other.base and bool(self.words) and f"\n{self.words}\n" in f"\n{other.words}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,60 +101,102 @@ class Trace:
     """A history as fingerprints: each assistant message in it, and the state at its end."""
 
     answers: tuple[Answered, ...]
+    asked: Asked | None
+    _owner: bytes
     _whole: bytes
-    _last: bytes
+    _opening: bytes
 
     def then(self, answer: Message) -> Fingerprint:
         """The fingerprint after this history is answered with `answer`."""
-        digest = _message_digest(answer)
-        return Fingerprint(_join(self._whole, digest), _join(self._last, digest))
+        return _fingerprint(self._owner, self._whole, self._opening, answer, answer_digest(answer))
+
+    def asked_as(self, asked: Asked) -> Trace:
+        """This history, whose last message will stand in later ones as it was asked first."""
+        return replace(self, _opening=asked.opening)
 
 
 def trace(user: str, messages: Iterable[Message]) -> Trace:
     """Walks a history once. The user is part of every fingerprint: nobody continues another's conversation."""
-    whole = last = _digest(user.encode())
+    owner = whole = opening = _digest(user.encode())
+    asked: Asked | None = None
     answers: list[Answered] = []
     for position, message in enumerate(messages):
         if not is_spoken(message):
             continue
-        digest = _message_digest(message)
-        whole = _join(whole, digest)
+        words = said(message)
+        is_users = message.role == "user"
+        digest = _AUTOMATIC if is_users and are_automatic(words) else _message_digest(message, words)
+        before, whole = whole, _join(whole, digest)
         if message.role == "assistant":
-            answers.append(Answered(position, Fingerprint(whole, _join(last, digest))))
-        last = digest
-    return Trace(tuple(answers), whole, last)
+            answers.append(Answered(position, _fingerprint(owner, before, opening, message, digest), before, message))
+        if is_users and are_nudging(words):
+            continue  # it is never seen again: what it was added to is what led to the answer
+        opening = _opening_digest(words) if is_users and digest != _AUTOMATIC else digest
+        asked = Asked(before, words, opening) if message.role != "assistant" else None
+    return Trace(tuple(answers), asked, owner, whole, opening)
 
 
-def is_spoken(message: Message) -> bool:
-    """Whether a message is part of the conversation: not a system prompt, not OpenClaw's trailing carrier."""
-    return message.role != "system" and not (message.role == "user" and message.content.lstrip().startswith(_CARRIER))
+def after(before: bytes, answer: Message) -> bytes:
+    """`whole` once a history is answered."""
+    return _join(before, answer_digest(answer))
 
 
-def reaction(messages: Sequence[Message], position: int) -> tuple[Message, ...]:
-    """What followed the answer at `position`: every spoken message up to the next assistant message."""
+def reaction(messages: Sequence[Message], position: int, furniture: Collection[bytes] = ()) -> tuple[Message, ...]:
+    """What people and tools said after the answer at `position`, up to the next answer.
+
+    Two kinds of answers are passed over: one that told nobody anything (a heartbeat's NO_REPLY), and `furniture`,
+    answers that the client wrote itself, together with what it put before them. A second try tells nothing: what it
+    repeats was told by the first.
+    """
     out: list[Message] = []
     for message in messages[position + 1 :]:
-        if message.role == "assistant":
+        if is_nudge(message):
+            return ()
+        if message.role != "assistant":
+            if is_reaction(message):
+                out.append(message)
+        elif answer_digest(message) in furniture:
+            out.clear()
+        elif out or not is_silence(message):
             break
-        if is_spoken(message):
-            out.append(message)
     return tuple(out)
 
 
-def _message_digest(message: Message) -> bytes:
-    content = message.content
-    if message.role == "assistant" and "<think>" in content:
-        content = _THINKING.sub("", content)
-    parts = [message.role, content.strip()]
+def answer_digest(message: Message) -> bytes:
+    """Names an assistant message by itself."""
+    return _message_digest(message, said(message))
+
+
+def _fingerprint(owner: bytes, before: bytes, opening: bytes, answer: Message, digest: bytes) -> Fingerprint:
+    num_chars = len(answer.content.strip()) + sum(len(call.arguments) for call in answer.tool_calls)
+    own = _digest(b"own" + owner + digest) if num_chars >= _MIN_TELLING_CHARS else b""
+    return Fingerprint(_join(before, digest), _digest(owner + opening + digest), own)
+
+
+def _message_digest(message: Message, words: str) -> bytes:
+    if message.role == "assistant" and "<think" in words:
+        for tag in ("think", "thinking"):
+            words = without_blocks(words, f"<{tag}>", f"</{tag}>")
+    parts = [message.role, words.strip()]
     for call in message.tool_calls:
         parts += [call.name, _canonical(call.arguments)]
     return _digest("\x00".join(parts).encode("utf-8", "surrogatepass"))
 
 
+def _opening_digest(words: str) -> bytes:
+    """Names a user message by its first paragraph: clients put rules and files behind it, and take them away later."""
+    opening = _PARAGRAPH_END.split(words, maxsplit=1)[0].rstrip()
+    return _digest(b"opening\x00" + opening.encode("utf-8", "surrogatepass"))
+
+
 def _canonical(arguments: str) -> str:
+    """Clients to whom arguments are an object send back an empty one for what was none."""
     try:
-        return orjson.dumps(orjson.loads(arguments), option=orjson.OPT_SORT_KEYS).decode()
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # not JSON, or nested beyond what orjson writes
+        value = orjson.loads(arguments)
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode() if isinstance(value, dict) else "{}"
+    except orjson.JSONDecodeError:
+        return "{}"
+    except orjson.JSONEncodeError:  # nested beyond what orjson writes
         return arguments.strip()
 
 

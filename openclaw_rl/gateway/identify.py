@@ -1,62 +1,59 @@
 """Who is calling and what for: the client, the session it names, and whether a person reads the answer.
 
 Turns headers, body keys and the words of a request into an `Identity`. What a client says outright wins; the rest is
-read off what the programs of today really send. A request that nothing marks as housekeeping is a *main* turn:
-a stock client trains by default.
+read off what the programs of today really send. The first of these names the session:
+
+    X-Session-Affinity, X-Session-Id, Session-Id, Session_Id, X-Claude-Code-Session-Id      headers
+    session_id, prompt_cache_key, metadata.user_id                                          keys of the body
+    sessionId, else session, of a line "Runtime: …"                                         OpenClaw's words
+
+A name that a program made by itself and that cannot be one is passed over; X-Session-Id and session_id are a person's
+own words to us, and are refused then. OpenClaw counts the resets and compactions of a session and appends the number
+(`ID:3`); here ID is the session, and its history tells where a conversation begins anew.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
+import orjson
+
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.history import is_spoken
+from openclaw_rl.gateway.kinds import guessed_kind, told_kind, turn_label
+from openclaw_rl.gateway.wording import is_carrier, runtime_facts
 from openclaw_rl.types import Message, Tool, TurnKind
 
-SESSION_HEADERS = ("x-session-affinity", "x-session-id", "session-id", "session_id", "x-claude-code-session-id")
 NoTrain = Literal["session", "message"]
 """How far a wish not to be trained on reaches: from now on the whole session, or this one message."""
 _NO_TRAIN_WORDS: Mapping[str, NoTrain] = {"session": "session", "message": "message", "turn": "message"}
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", "", "none"})
+_SESSION_HEADERS = ("x-session-affinity", "x-session-id", "session-id", "session_id", "x-claude-code-session-id")
+_OUR_NAMES = ("x-session-id", "session_id of the body")
+_CACHE_KEY = "prompt_cache_key"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_RUNTIME_LINE = re.compile(r"^Runtime: .*?\bsession=(?P<name>\S+)(?: \| sessionId=(?P<id>\S+))?", re.MULTILINE)
-
-# A heartbeat, a scheduled job or a report runs inside the person's session, but nobody asked and nobody reacts.
-_SIDE_OPENINGS = (
-    "Follow the heartbeat monitor scratch context",
-    "Read HEARTBEAT.md if it exists",
-    "[cron:",
-    "Pre-compaction memory flush",
-    "<conversation>",
-)
-_SIDE_WISH = "produce the final user-visible answer now"
-_SIDE_SESSION = re.compile(r":subagent:|:acp:|:cron:|^openclaw-cron-|internal-session-effects")
-# Without tools, a system prompt that makes the model a writer of titles, summaries or commit messages.
-_SIDE_SYSTEM = re.compile(
-    r"""\b(?:
-        (?:session|conversation|chat|thread)\ title | title\ (?:generator|for\ (?:this|the)\ (?:chat|conversation))
-      | context\ summari[sz]ation | summari[sz]e\ (?:this|the)\ (?:conversation|chat|session)
-      | dream\ diary | git\ commit\ message
-    )s?\b""",
-    re.VERBOSE | re.IGNORECASE,
-)
+_EPOCH = re.compile(r"(?P<id>.+):\d{1,6}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_SESSION_OF_USER_ID = re.compile(r"_session_([0-9A-Za-z-]{8,64})$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """What is known about the sender of a request, beside who he is.
 
-    `is_retry`: the client says that it wants the answer of an earlier, equal request rather than a new one.
+    `label` is the client's own name for what it is doing. `is_doubtful`: nothing but its place in a named session can
+    tell whether this is upkeep. `is_retry`: the client says that it wants the answer of an earlier, equal request
+    rather than a new one.
     """
 
     client: str
     session_key: str | None
     kind: TurnKind
+    label: str = ""
+    is_doubtful: bool = False
     session_done: bool = False
     no_train: NoTrain | None = None
     is_retry: bool = False
@@ -66,39 +63,71 @@ def identify(
     headers: Mapping[str, str], body: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[Tool]
 ) -> Identity:
     """Reads the identity of one request. `headers` compare without case; `body` is the request as sent."""
-    runtime = _runtime_line(messages)
-    key = _session_key(headers, body, runtime)
-    said = _said_kind(headers, body)
+    runtime = runtime_facts(messages)
+    source, key = _session_key(headers, body, runtime)
+    kind = told_kind(headers, body)
+    names = (key, runtime.get("session"), runtime.get("sessionId"), headers.get("x-session-key"))
     return Identity(
         client=_client(headers, messages, runtime),
         session_key=key,
-        kind=_guessed_kind(key, runtime, messages, tools) if said is None else said,
+        kind=guessed_kind(headers, body, names, messages, tools) if kind is None else kind,
+        label=turn_label(headers, body),
+        # A cache key may be shared by everything that an application does: it does not make one session of it.
+        is_doubtful=kind is None and not tools and source not in ("", _CACHE_KEY),
         session_done=_is_true("session_done", headers.get("x-session-done", body.get("session_done"))),
         no_train=_no_train(headers, body),
         is_retry="idempotency-key" in headers or headers.get("x-stainless-retry-count", "0") != "0",
     )
 
 
-def _session_key(headers: Mapping[str, str], body: Mapping[str, Any], runtime: re.Match[str] | None) -> str | None:
-    named: list[tuple[str, object]] = [(name, headers[name]) for name in SESSION_HEADERS if headers.get(name)]
-    named += [(name, body[name]) for name in ("session_id", "prompt_cache_key") if body.get(name)]
-    if named:
-        name, value = named[0]
-        if not isinstance(value, str) or not _KEY.fullmatch(value):
-            raise RequestError(f"{name} must be 1 to 200 printable ASCII characters without spaces", param=name)
-        return value
-    named_in_text = None if runtime is None else runtime["id"] or runtime["name"]
-    return named_in_text if named_in_text is not None and _KEY.fullmatch(named_in_text) else None
+def _session_key(
+    headers: Mapping[str, str], body: Mapping[str, Any], runtime: Mapping[str, str]
+) -> tuple[str, str | None]:
+    """Where the session is named first, and its name."""
+    for source, name in _session_names(headers, body, runtime):
+        if isinstance(name, str) and _KEY.fullmatch(name):
+            return source, name if source in _OUR_NAMES else _without_epoch(name, headers, runtime)
+        if source in _OUR_NAMES:
+            param = source.split(" ", 1)[0]
+            raise RequestError(f"{param} must be 1 to 200 printable ASCII characters without spaces", param=param)
+    return "", None
 
 
-def _said_kind(headers: Mapping[str, str], body: Mapping[str, Any]) -> TurnKind | None:
-    said = headers.get("x-turn-type", body.get("turn_type"))
-    if said is None:
+def _session_names(
+    headers: Mapping[str, str], body: Mapping[str, Any], runtime: Mapping[str, str]
+) -> Iterator[tuple[str, object]]:
+    named: list[tuple[str, object]] = [(name, headers.get(name)) for name in _SESSION_HEADERS]
+    named += [
+        ("session_id of the body", body.get("session_id")),
+        (_CACHE_KEY, body.get(_CACHE_KEY)),
+        ("metadata", _session_of_metadata(body.get("metadata"))),
+        ("runtime", runtime.get("sessionId") or runtime.get("session")),
+    ]
+    return ((source, name) for source, name in named if name)
+
+
+def _without_epoch(name: str, headers: Mapping[str, str], runtime: Mapping[str, str]) -> str:
+    """`ID` of OpenClaw's `ID:EPOCH`. Others may end names in numbers too: something has to show that it is one."""
+    counted = _EPOCH.fullmatch(name)
+    if counted is None:
+        return name
+    is_known = counted["id"] in (headers.get("x-session-id"), runtime.get("sessionId"))
+    if is_known or headers.get("x-client-request-id") == name or _UUID.fullmatch(counted["id"]):
+        return counted["id"]
+    return name
+
+
+def _session_of_metadata(metadata: object) -> object:
+    """Claude Code names its session inside `user_id`: as JSON, or in older versions behind `_session_`."""
+    user_id = metadata.get("user_id") if isinstance(metadata, Mapping) else None
+    if not isinstance(user_id, str):
         return None
-    kind = said.strip().lower() if isinstance(said, str) else said
-    if kind == "main" or kind == "side":
-        return "main" if kind == "main" else "side"
-    raise RequestError("turn_type must be main or side", param="turn_type")
+    try:
+        parsed = orjson.loads(user_id.encode("utf-8", "surrogatepass"))
+    except orjson.JSONDecodeError:
+        found = _SESSION_OF_USER_ID.search(user_id)
+        return found[1] if found else None
+    return parsed.get("session_id") if isinstance(parsed, dict) else None
 
 
 def _no_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> NoTrain | None:
@@ -119,37 +148,8 @@ def _left_out(name: str, said: object) -> NoTrain | None:
     raise RequestError(f"{name} is true, false, session or message", param=name)
 
 
-def _guessed_kind(
-    key: str | None, runtime: re.Match[str] | None, messages: Sequence[Message], tools: Sequence[Tool]
-) -> TurnKind:
-    for name in (key, runtime["name"] if runtime else None):
-        if name is not None and _SIDE_SESSION.search(name):
-            return "side"
-    asked = next((m.content for m in reversed(messages) if m.role == "user" and is_spoken(m)), "")
-    if asked[:1_000].lstrip().startswith(_SIDE_OPENINGS) or _SIDE_WISH in asked[:20_000]:
-        return "side"
-    system = next((m.content for m in messages if m.role == "system"), "")
-    return "side" if not tools and _is_side_system(system[:2_000]) else "main"
-
-
-@lru_cache(maxsize=1024)
-def _is_side_system(system: str) -> bool:
-    """Clients send the same system prompt again and again, and the search in it takes longer than all else here."""
-    return _SIDE_SYSTEM.search(system) is not None
-
-
-def _runtime_line(messages: Sequence[Message]) -> re.Match[str] | None:
-    """OpenClaw writes its session into the first user message, or into the system prompt in older versions."""
-    for message in messages[:3]:
-        if message.role in ("system", "user") and "Runtime: " in message.content:
-            match = _RUNTIME_LINE.search(message.content)
-            if match:
-                return match
-    return None
-
-
-def _client(headers: Mapping[str, str], messages: Sequence[Message], runtime: re.Match[str] | None) -> str:
-    if runtime is not None or "openclaw" in messages[0].content[:200].lower():
+def _client(headers: Mapping[str, str], messages: Sequence[Message], runtime: Mapping[str, str]) -> str:
+    if runtime or "openclaw" in messages[0].content[:200].lower() or is_carrier(messages[-1]):
         return "openclaw"
     agent = headers.get("user-agent", "").split(" ")[0]
     return "".join(c for c in agent if c.isprintable())[:80] or "unknown"

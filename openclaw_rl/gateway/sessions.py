@@ -8,12 +8,18 @@ knows neither HTTP nor tokens.
     a history that extends a known answer         the same session, child of that turn
     a known answer further up, then other words   the same session, a branch from that turn (edited history)
     a summary, then recent turns verbatim         the same session, child of the newest of those turns (compaction)
+    a history that shows two answers as one       the same session, child of the later one
     the same request after a failure              the same turn, sampled again
+    the words of a failed request, wrapped        the same turn, sampled again
     the same request, answer not yet delivered    the same turn, the stored answer again
     the same request, said to be a retry          the same turn, the stored answer again
     the same request after a delivered answer     a sibling (regenerate)
-    a new history under a known session key       the same session, a new root
+    a new history under a known session key       the same session, a new root (reset)
+    … without tools, where turns have some        the same session, a new root that is side (upkeep)
     anything else                                 a new session
+
+What followed an answer is told once, and only of main turns: by the first main request whose history shows the answer
+and, after it, words of a person or a tool. An answer that no later history shows (resampled, empty) gets nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +31,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Literal, TypeVar
 
-from openclaw_rl.gateway.history import Answered, Fingerprint, Trace, reaction, trace
+from openclaw_rl.gateway.history import Answered, Asked, Fingerprint, Trace, after, answer_digest, reaction, trace
 from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind, turn_id
 
 _MAX_TWINS = 64
+_MAX_TAKEN_APART = 4
+"""How many unknown answers of a history, from its end, are looked at as two in one."""
+_MAX_FURNITURE = 32
+"""Most answers that a client puts into its requests itself; a history with more of them came from elsewhere."""
 
 K = TypeVar("K")
 
@@ -39,7 +49,7 @@ class Arrival:
 
     `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one;
     `may_repeat` is false where an earlier answer cannot stand in. `context` names the system prompts and tools: it
-    tells conversations apart that are otherwise equal.
+    tells conversations apart that are otherwise equal. `is_doubtful`: taken for main because nothing says otherwise.
     """
 
     user: str
@@ -49,6 +59,8 @@ class Arrival:
     messages: tuple[Message, ...]
     digest: str
     context: bytes = b""
+    has_tools: bool = False
+    is_doubtful: bool = False
     opted_out: bool = False
     is_retry: bool = False
     may_repeat: bool = True
@@ -56,7 +68,11 @@ class Arrival:
 
 @dataclass(slots=True, kw_only=True)
 class KnownTurn:
-    """A turn as the index remembers it; its tokens and texts are in the store."""
+    """A turn as the index remembers it; its tokens and texts are in the store.
+
+    `asked` is kept while the turn has no answer, and `furniture` names the answers in its history that are nobody's:
+    neither survives a restart, after which a reworded retry is a sibling and the client's own answers end a reaction.
+    """
 
     session: str
     index: int
@@ -65,6 +81,8 @@ class KnownTurn:
     digest: str
     state: Literal["running", "finished", "aborted"]
     context: bytes = b""
+    asked: Asked | None = None
+    furniture: frozenset[bytes] = frozenset()
     fingerprint: Fingerprint | None = None
     delivered: bool = False
     has_next_state: bool = False
@@ -79,7 +97,7 @@ class Placement:
     """Where a request belongs.
 
     `answered[i]` is the known turn whose answer is `messages[i]`. `replay` asks for the stored answer again.
-    `next_state` is what this request tells about the turn it continues, once per turn.
+    `next_state` is what this request tells about the newest main turn in its history, once per turn.
     """
 
     session: Session
@@ -90,6 +108,7 @@ class Placement:
     trace: Trace
     answered: Mapping[int, KnownTurn]
     replay: bool
+    told: KnownTurn | None
     next_state: NextState | None
 
     @property
@@ -111,6 +130,7 @@ class _OpenSession:
     next_index: int = 0
     num_running: int = 0
     is_ending: bool = False
+    has_tools: bool = False
     turns: dict[int, KnownTurn] = field(default_factory=dict)
 
 
@@ -135,6 +155,8 @@ class Sessions:
         self._by_digest: _Index[tuple[str, str]] = defaultdict(dict)
         self._by_whole: _Index[bytes] = defaultdict(dict)
         self._by_tail: _Index[bytes] = defaultdict(dict)
+        self._by_own: _Index[bytes] = defaultdict(dict)
+        self._failed: _Index[bytes] = defaultdict(dict)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -185,20 +207,24 @@ class Sessions:
         # A session that the client names, known or not, never continues another one.
         scope = None if arrival.key is None else named.session.id if named else ""
         answered = self._answered(followed, scope, arrival.context)
-        retried = self._retried(arrival, scope) if arrival.may_repeat else None
+        retried = self._retried(arrival, followed, scope, answered) if arrival.may_repeat else None
         if retried is not None:
             return self._place_again(retried, arrival, followed, answered, now)
 
-        position, parent = next(((p, t) for p, t in reversed(answered.items())), (None, None))
+        position, parent = self._newest_answer(followed, answered, scope)
         home = named or (self._open[parent.session] if parent else None)
         if home is None and arrival.key is None:
             home = self._twin_session(arrival)
         opened = home is None
         if home is None:
             home = self._new_session(arrival, now)
+        if arrival.is_doubtful and home.has_tools and parent is None:
+            arrival = replace(arrival, kind="side")
+        home.has_tools |= arrival.has_tools and arrival.kind == "main"
         opted_out = home.session.opted_out or arrival.opted_out
         home.session = replace(home.session, last_seen_at=now, closed_at=None, opted_out=opted_out)
-        turn = self._new_turn(home, arrival, parent)
+        turn = self._new_turn(home, arrival, parent, followed, answered)
+        told, next_state = self._next_state(arrival, answered, now)
         return Placement(
             session=home.session,
             opened=opened,
@@ -208,7 +234,8 @@ class Sessions:
             trace=followed,
             answered=answered,
             replay=False,
-            next_state=self._next_state(arrival, parent, position, now),
+            told=told,
+            next_state=next_state,
         )
 
     def sibling(self, placement: Placement) -> KnownTurn:
@@ -225,16 +252,21 @@ class Sessions:
         turn.fingerprint = fingerprint
         self._index_answer(turn)
         self._ran(turn)
+        if aborted:
+            self._index_failure(turn)
+        else:
+            turn.asked = None
 
     def failed(self, turn: KnownTurn) -> None:
         """Nothing of the turn was kept; the same request may take its place."""
         turn.state = "aborted"
         self._ran(turn)
+        self._index_failure(turn)
 
     def withdraw(self, placement: Placement) -> None:
         """The next state that a request told was not kept either; a later request may tell it."""
-        if placement.parent is not None and placement.next_state is not None:
-            placement.parent.has_next_state = False
+        if placement.told is not None:
+            placement.told.has_next_state = False
 
     def end(self, session_id: str) -> Ended | None:
         """Takes a session out of the index. While requests of it run it stays, and `end_if_wished` finishes the job."""
@@ -249,6 +281,7 @@ class Sessions:
         for turn in home.turns.values():
             _discard(self._by_digest, (home.session.user, turn.digest), turn)
             self._forget_answer(turn)
+            self._forget_failure(turn)
         dangling = tuple(
             t for t in home.turns.values() if t.kind == "main" and t.state == "finished" and not t.has_next_state
         )
@@ -297,12 +330,39 @@ class Sessions:
             return min(whole, key=lambda t: (t.context != context, t.has_next_state))
         tail = _newest(self._by_tail, answer.fingerprint.tail, scope)
         # The last exchange alone ("go on", "Done.") may occur in many sessions: then it proves nothing.
-        return tail[0] if len({t.session for t in tail}) == 1 else None
+        if tail:
+            return tail[0] if len({t.session for t in tail}) == 1 else None
+        own = _newest(self._by_own, answer.fingerprint.own, scope) if answer.fingerprint.own else []
+        return own[0] if len(own) == 1 else None
 
-    def _retried(self, arrival: Arrival, scope: str | None) -> KnownTurn | None:
+    def _newest_answer(
+        self, followed: Trace, answered: Mapping[int, KnownTurn], scope: str | None
+    ) -> tuple[int, KnownTurn] | tuple[None, None]:
+        """The turn that this history goes on from, and where its answer stands."""
+        position = max(answered, default=-1)
+        unknown = [a for a in followed.answers if a.position > position]
+        for answer in unknown[: -_MAX_TAKEN_APART - 1 : -1]:
+            for first, second in answer.as_two():
+                turns = _newest(self._by_whole, first, scope)
+                if turns:
+                    later = _newest(self._by_whole, after(first, second), scope)
+                    return answer.position, (later or turns)[0]
+        return (position, answered[position]) if answered else (None, None)
+
+    def _retried(
+        self, arrival: Arrival, followed: Trace, scope: str | None, answered: Mapping[int, KnownTurn]
+    ) -> KnownTurn | None:
         for turn in _newest(self._by_digest, (arrival.user, arrival.digest), scope):
             wanted = arrival.is_retry or not (turn.delivered or turn.has_next_state)
             if turn.state != "running" and wanted:
+                return turn
+        asked = followed.asked
+        if asked is None:
+            return None
+        for turn in _newest(self._failed, asked.base, scope):
+            # Without a name or a common past, only the very same words are the same question.
+            is_same = turn.asked == asked or bool(scope or answered)
+            if is_same and turn.asked is not None and turn.asked.is_repeated_by(asked):
                 return turn
         return None
 
@@ -315,9 +375,17 @@ class Sessions:
         replay = turn.state == "finished"
         if not replay:
             self._forget_answer(turn)
+            self._forget_failure(turn)
             turn.state = "running"
             home.num_running += 1
+            if turn.digest != arrival.digest:
+                _discard(self._by_digest, (arrival.user, turn.digest), turn)
+                turn.digest, turn.context = arrival.digest, arrival.context
+                self._by_digest[arrival.user, turn.digest][turn.id] = turn
+            if turn.asked is not None:
+                followed = followed.asked_as(turn.asked)
         position, parent = next(((p, t) for p, t in answered.items() if t.index == turn.parent), (None, None))
+        told, next_state = self._next_state(arrival, answered, now)
         return Placement(
             session=home.session,
             opened=False,
@@ -327,7 +395,8 @@ class Sessions:
             trace=followed,
             answered=answered,
             replay=replay,
-            next_state=self._next_state(arrival, parent, position, now),
+            told=told,
+            next_state=next_state,
         )
 
     def _twin_session(self, arrival: Arrival) -> _OpenSession | None:
@@ -350,7 +419,15 @@ class Sessions:
         self._by_key[session.user, session.key or session.id] = session.id
         return home
 
-    def _new_turn(self, home: _OpenSession, arrival: Arrival, parent: KnownTurn | None) -> KnownTurn:
+    def _new_turn(
+        self,
+        home: _OpenSession,
+        arrival: Arrival,
+        parent: KnownTurn | None,
+        followed: Trace,
+        answered: Mapping[int, KnownTurn],
+    ) -> KnownTurn:
+        strange = [a.message for a in followed.answers if a.position not in answered]
         turn = KnownTurn(
             session=home.session.id,
             index=home.next_index,
@@ -358,6 +435,8 @@ class Sessions:
             kind=arrival.kind,
             digest=arrival.digest,
             context=arrival.context,
+            asked=followed.asked,
+            furniture=frozenset(map(answer_digest, strange if len(strange) <= _MAX_FURNITURE else ())),
             state="running",
         )
         self._add(home, turn)
@@ -378,23 +457,37 @@ class Sessions:
         if turn.fingerprint is not None:
             self._by_whole[turn.fingerprint.whole][turn.id] = turn
             self._by_tail[turn.fingerprint.tail][turn.id] = turn
+            if turn.fingerprint.own:
+                self._by_own[turn.fingerprint.own][turn.id] = turn
+
+    def _index_failure(self, turn: KnownTurn) -> None:
+        if turn.asked is not None:
+            self._failed[turn.asked.base][turn.id] = turn
+
+    def _forget_failure(self, turn: KnownTurn) -> None:
+        if turn.asked is not None:
+            _discard(self._failed, turn.asked.base, turn)
 
     def _forget_answer(self, turn: KnownTurn) -> None:
         if turn.fingerprint is not None:
             _discard(self._by_whole, turn.fingerprint.whole, turn)
             _discard(self._by_tail, turn.fingerprint.tail, turn)
+            _discard(self._by_own, turn.fingerprint.own, turn)
             turn.fingerprint = None
 
     def _next_state(
-        self, arrival: Arrival, parent: KnownTurn | None, position: int | None, now: float
-    ) -> NextState | None:
-        if parent is None or position is None or arrival.kind != "main" or parent.has_next_state:
-            return None
-        messages = reaction(arrival.messages, position)
-        if not messages:
-            return None
-        parent.has_next_state = True
-        return NextState(session=parent.session, index=parent.index, messages=messages, arrived_at=now)
+        self, arrival: Arrival, answered: Mapping[int, KnownTurn], now: float
+    ) -> tuple[KnownTurn, NextState] | tuple[None, None]:
+        """The newest main turn that this request tells something new about, and what."""
+        main = [(p, t) for p, t in answered.items() if t.kind == "main"]
+        if arrival.kind != "main" or not main:
+            return None, None
+        at, turn = main[-1]
+        messages = reaction(arrival.messages, at, turn.furniture)
+        if turn.has_next_state or not messages:
+            return None, None
+        turn.has_next_state = True
+        return turn, NextState(session=turn.session, index=turn.index, messages=messages, arrived_at=now)
 
 
 def session_id(user: str, key: str) -> str:

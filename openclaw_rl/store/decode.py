@@ -122,6 +122,7 @@ def decode_turn(whole: Whole, bodies: Bodies) -> Turn:
         chain=row["chain"],
         skip=None if row["skip"] is None else Skip(row["skip"]),
         delivered=row["delivered"],
+        label=row["label"],
     )
 
 

@@ -125,6 +125,7 @@ def encode_turn(turn: Turn, parent: Trunk | None) -> Write:
         "logprobs": logprobs,
         "top_logprobs": top,
         "prompt_ids": prompt[prompt_shared:],
+        "label": turn.label,
     }
     row["digest"] = turn_digest(row, prompt, messages)
     return Write(

@@ -138,6 +138,7 @@ MIGRATIONS: Mapping[int, Sequence[str]] = {
             JOIN turn ON turn.session = sample.session AND turn."index" = sample."index"
             WHERE sample.line = version.line AND sample.step = version.number LIMIT 1)""",
     ),
+    8: ("ALTER TABLE turn ADD COLUMN label TEXT NOT NULL DEFAULT ''",),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

@@ -113,6 +113,7 @@ turn = Table(
     Column("logprobs", LargeBinary, nullable=False),
     Column("top_logprobs", LargeBinary),
     Column("prompt_ids", LargeBinary, nullable=False),
+    Column("label", Text, nullable=False),
 )
 
 next_state = Table(

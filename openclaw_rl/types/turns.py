@@ -109,7 +109,8 @@ class Turn:
     `prompt_ids` ends where sampling began; its last `num_prefill` ids belong to the answer's message although
     they were given, not sampled (a forced tool call opens that way). `chain` names the conversation up to and
     including the answer and `request_digest` the request alone (gateway/sessions.py makes both).
-    `model` names the model and tokenizer that answered. `message` is the assistant message as delivered.
+    `model` names the model and tokenizer that answered. `message` is the assistant message as delivered. `label` is the
+    client's own name for what it was doing (`user`, `cron`, `compaction`, …), if it gave one.
     """
 
     session: str
@@ -132,6 +133,7 @@ class Turn:
     chain: str
     skip: Skip | None = None
     delivered: bool = False
+    label: str = ""
 
     def __post_init__(self) -> None:
         require(self.index >= 0, f"turn index must not be negative, got {self.index}")

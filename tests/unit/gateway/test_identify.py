@@ -12,9 +12,11 @@ from openclaw_rl.gateway.identify import Identity, identify
 from openclaw_rl.types import Message, Tool
 
 RUNTIME = "Runtime: agent=main | session={name}{id} | host=vm | os=Linux"
+UUID = "0a1b2c3d-0000-4000-8000-00000000000f"
 CARRIER = Message(
     role="user", content="<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nnone\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>"
 )
+BOT = Message(role="assistant", content="ok")
 TOOLS = (Tool(name="exec"),)
 
 
@@ -34,6 +36,25 @@ def seen(
     ("headers", "body", "first", "key"),
     [
         ({"X-Session-Affinity": "a:1", "X-Session-Id": "b"}, {"prompt_cache_key": "c"}, "hi", "a:1"),
+        ({"X-Session-Affinity": "a:1", "X-Session-Id": "a"}, {}, "hi", "a"),
+        ({"X-Session-Affinity": "a:1", "X-Client-Request-Id": "a:1"}, {}, "hi", "a"),
+        ({"X-Session-Affinity": f"{UUID}:12"}, {}, "hi", UUID),
+        ({"X-Session-Id": f"{UUID}:12"}, {}, "hi", f"{UUID}:12"),
+        (
+            {},
+            {"prompt_cache_key": "u-1:3"},
+            "hi\n\n" + RUNTIME.format(name="agent:main:main", id=" | sessionId=u-1"),
+            "u-1",
+        ),
+        ({"X-Session-Affinity": "two words", "session_id": "c"}, {}, "hi", "c"),
+        ({}, {"prompt_cache_key": "two words", "metadata": {"user_id": '{"session_id": "m"}'}}, "hi", "m"),
+        ({}, {"prompt_cache_key": ["x"], "metadata": {"user_id": f"user_0a_account_1_session_{UUID}"}}, "hi", UUID),
+        ({}, {"metadata": {"user_id": '{"session_id": "m"'}}, "hi", None),
+        ({}, {"metadata": {"user_id": '["session_id"]'}}, "hi", None),
+        ({}, {"metadata": {"user_id": "someone"}, "user": "someone"}, "hi", None),
+        ({}, {"metadata": "m"}, "hi", None),
+        ({}, {}, "Runtime: pasted=1 | sessionId=no\n\n" + RUNTIME.format(name="n", id=" | sessionId=u-1"), "u-1"),
+        ({}, {}, "hi\n\n" + RUNTIME.format(name="n", id=" | sessionId=my own words"), None),
         ({"X-Session-Id": "b", "session-id": "c"}, {"session_id": "d"}, "hi", "b"),
         ({"session_id": "c"}, {}, "hi", "c"),
         ({"X-Claude-Code-Session-Id": "e"}, {}, "hi", "e"),
@@ -54,6 +75,55 @@ def test_the_session_key_is_the_first_that_is_given(
 def test_a_session_key_that_cannot_be_a_header_is_refused(bad: object) -> None:
     with pytest.raises(RequestError, match="session_id"):
         seen("hi", body={"session_id": bad})
+    if isinstance(bad, str):
+        with pytest.raises(RequestError, match="x-session-id"):
+            seen("hi", headers={"X-Session-Id": bad})
+
+
+def test_only_a_call_without_tools_that_names_its_session_is_in_doubt() -> None:
+    named = {"X-Session-Id": "s"}
+    assert seen("hi", headers=named).is_doubtful
+    assert seen("hi", body={"session_id": "s"}).is_doubtful
+    assert not seen("hi", headers=named, tools=TOOLS).is_doubtful
+    assert not seen("hi", headers={**named, "X-Turn-Type": "main"}).is_doubtful
+    assert not seen("hi").is_doubtful
+    assert not seen("hi", body={"prompt_cache_key": "s"}).is_doubtful
+
+
+def test_the_clients_own_name_for_its_call_is_kept() -> None:
+    assert seen("hi", headers={"X-Turn-Kind": " Cron\x07 "}).label == "cron"
+    assert seen("hi", headers={"x-codex-turn-metadata": '{"request_kind": "turn"}'}).label == "turn"
+    assert seen("hi", headers={"x-codex-turn-metadata": '{"request_kind": 7}'}).label == ""
+    assert seen("hi").label == ""
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "kind"),
+    [
+        pytest.param({"X-Turn-Kind": "user"}, {}, "main", id="a person's turn"),
+        pytest.param({"X-Turn-Kind": "chat"}, {}, "main", id="a label that nobody knows"),
+        pytest.param({"X-Turn-Kind": "heartbeat"}, {}, "side", id="heartbeat"),
+        pytest.param({"X-Turn-Kind": "sub:user"}, {}, "side", id="sub-agent"),
+        pytest.param({"X-Session-Key": "agent:main:subagent:7"}, {}, "side", id="sub-agent by session"),
+        pytest.param({"X-Session-Key": "agent:main:hook:7"}, {}, "side", id="webhook by session"),
+        pytest.param({"X-Session-Key": "agent:cronies:main"}, {}, "main", id="a session that only sounds so"),
+        pytest.param({"X-Parent-Session-Id": "p"}, {}, "side", id="sub-agent of opencode"),
+        pytest.param({"X-OpenAI-Subagent": "review"}, {}, "side", id="sub-agent of Codex"),
+        pytest.param({"x-codex-turn-metadata": '{"request_kind":"turn"}'}, {}, "main", id="Codex's turn"),
+        pytest.param({"x-codex-turn-metadata": '{"request_kind":"compaction"}'}, {}, "side", id="Codex's compaction"),
+        pytest.param({"x-codex-turn-metadata": '{"request_kind":"comp'}, {}, "main", id="broken metadata"),
+        pytest.param({"x-codex-turn-metadata": "[1]"}, {}, "main", id="metadata that is no object"),
+        pytest.param(
+            {"x-codex-turn-metadata": "?"},
+            {"client_metadata": {"x-codex-turn-metadata": '{"request_kind":"prewarm"}'}},
+            "side",
+            id="metadata in the body",
+        ),
+        pytest.param({}, {"client_metadata": 7}, "main", id="client metadata that is no object"),
+    ],
+)
+def test_the_kind_is_told_by_names(headers: dict[str, str], body: dict[str, Any], kind: str) -> None:
+    assert seen("hi", headers=headers, body=body, tools=TOOLS).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -99,6 +169,43 @@ def test_an_unknown_turn_type_is_refused() -> None:
             "side",
             id="subagent",
         ),
+        pytest.param(
+            ("x", "Nobody saw that. Reply with a text-only answer."), "", (), "side", id="another recovery pass"
+        ),
+        pytest.param(("Reply with a text-only answer.",), "", (), "main", id="a person asks for plain text"),
+        pytest.param(
+            ("x", "Do your rounds.\nCurrent time: Monday, 9:00 AM (UTC)\nReference UTC: 2030-01-07 09:00 UTC"),
+            "",
+            TOOLS,
+            "side",
+            id="a heartbeat of the owner's own words",
+        ),
+        pytest.param(("[OpenClaw exec completion]\nmore",), "", TOOLS, "side", id="the end of a command"),
+        pytest.param(("[openclaw docs](http://x) are wrong",), "", TOOLS, "main", id="a link"),
+        pytest.param(("Read HEARTBEAT.md and fix the typos",), "", TOOLS, "main", id="a person's file"),
+        pytest.param(("A background task failed yesterday. Why?",), "", TOOLS, "main", id="a person's report"),
+        pytest.param(("x", BOT, CARRIER), "", TOOLS, "side", id="a report in the carrier"),
+        pytest.param(("x", BOT), "", TOOLS, "main", id="an answer to be continued"),
+        pytest.param(
+            ("### Task:\nWrite a headline.\n<chat_history>\nUSER: x\n</chat_history>",),
+            "",
+            (),
+            "side",
+            id="a transcript",
+        ),
+        pytest.param(("What is this?\n<transcript>\nx\n</transcript>",), "", (), "main", id="a person's transcript"),
+        pytest.param(
+            ("x", BOT, "Your task is to write a detailed summary of the conversation so far."),
+            "",
+            (),
+            "side",
+            id="compact",
+        ),
+        pytest.param(("x", BOT, "y"), "You summarize conversations.", (), "side", id="a summary of messages"),
+        pytest.param(
+            ("x", BOT, "y"), "You are kind. " * 20 + "Asked to, summarize the conversation.", (), "main", id="a skill"
+        ),
+        pytest.param(("x",), "Briefly summarize this partial conversation.", (), "side", id="aider's summary"),
         pytest.param(("Write a git commit message for me",), "You help.", (), "main", id="a person's own wish"),
         pytest.param(("hi",), "Keep the session title short.", TOOLS, "main", id="an agent that knows of titles"),
     ],

@@ -36,6 +36,8 @@ class Talk:
         is_retry: bool = False,
         context: bytes = b"",
         may_repeat: bool = True,
+        has_tools: bool = False,
+        is_doubtful: bool = False,
     ) -> Placement:
         return self.sessions.place(
             Arrival(
@@ -48,6 +50,8 @@ class Talk:
                 is_retry=is_retry,
                 context=context,
                 may_repeat=may_repeat,
+                has_tools=has_tools,
+                is_doubtful=is_doubtful,
             )
         )
 
@@ -106,6 +110,8 @@ def test_a_growing_history_is_one_session_and_its_new_messages_are_the_next_stat
             id="arguments dumped",
         ),
         pytest.param(bot("", call("not json ")), bot("", call("not json")), id="arguments that are not JSON"),
+        pytest.param(bot("", call('{"a": x}')), bot("", call("{}")), id="arguments that a client could not parse"),
+        pytest.param(bot("<thinking>hm</thinking>\nhello"), bot("hello"), id="thinking by another tag"),
     ],
 )
 def test_what_clients_do_to_an_answer_does_not_hide_it(sampled: Message, replayed: Message) -> None:
@@ -114,6 +120,30 @@ def test_what_clients_do_to_an_answer_does_not_hide_it(sampled: Message, replaye
     talk.answer(first, sampled)
     second = talk.ask(user("hi"), replayed, user("go on"))
     assert (second.session.id, second.turn.parent) == (first.session.id, 0)
+
+
+STAMP = "[Mon 2030-01-07 09:00 UTC] "
+RUNTIME = "\n\nRuntime: agent=main | session=agent:main:main | sessionId=u | host=box"
+
+
+@pytest.mark.parametrize(
+    ("asked", "replayed"),
+    [
+        pytest.param(STAMP + "hi", "hi", id="a stamp is gone"),
+        pytest.param("hi", STAMP + "hi", id="a stamp is new"),
+        pytest.param("hi" + RUNTIME, "hi", id="the Runtime line is gone"),
+        pytest.param(STAMP + "hi", STAMP + "hi" + RUNTIME, id="the Runtime line moved here"),
+        pytest.param("System: [2030-01-07] a node came\nSystem: and left\n\nhi", "hi", id="events are gone"),
+        pytest.param("<system-reminder>\nno\n</system-reminder>\nhi", "hi\n", id="a reminder is gone"),
+        pytest.param("hi\n\n" + CARRIER.content, "hi", id="the internal context is gone"),
+        pytest.param("hi" + "<system-reminder>" * 100_000, "hi" + "<system-reminder>" * 100_000, id="open marks"),
+    ],
+)
+def test_what_clients_attach_to_a_message_does_not_hide_it(asked: str, replayed: str) -> None:
+    talk = Talk()
+    talk.exchange(user(asked))
+    second = talk.ask(user(replayed), bot("ok"), user("go on"))
+    assert (second.turn.parent, second.extends_parent) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +170,18 @@ def test_a_clock_in_the_system_prompt_does_not_break_a_session() -> None:
     assert (second.session.id, second.turn.parent) == (first.session.id, 0)
 
 
-def test_openclaws_trailing_message_is_neither_history_nor_feedback() -> None:
+@pytest.mark.parametrize(
+    "carrier",
+    [
+        CARRIER,
+        user("[[OPENCLAW_INTERNAL_CONTEXT_BEGIN]]\nnone"),
+        user("OpenClaw runtime context for the message before this one.\nIt is runtime-generated, not user-authored."),
+    ],
+)
+def test_openclaws_trailing_message_is_neither_history_nor_feedback(carrier: Message) -> None:
     talk = Talk()
-    talk.exchange(user("hi"), CARRIER)
-    second = talk.ask(user("hi"), bot("ok"), user("go on"), CARRIER)
+    talk.exchange(user("hi"), carrier)
+    second = talk.ask(user("hi"), bot("ok"), user("go on"), carrier)
     assert second.turn.parent == 0
     assert second.next_state is not None
     assert second.next_state.messages == (user("go on"),)
@@ -283,6 +321,220 @@ def test_a_named_session_never_continues_another() -> None:
     talk.exchange(user("a"), key="one")
     other = talk.ask(user("a"), bot("ok"), user("b"), key="two")
     assert (other.session.id, other.turn.parent, other.next_state) == ("two", None, None)
+
+
+def test_another_users_last_exchange_is_nobodys_business() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), user("go on"), answer="a long and telling answer, as nobody else would give")
+    eve = talk.ask(
+        user("z"), user("go on"), bot("a long and telling answer, as nobody else would give"), user("b"), user="eve"
+    )
+    assert eve.opened
+    assert (eve.turn.parent, eve.next_state) == (None, None)
+
+
+TELLING = "an answer that is long enough to be told from all the others"
+
+
+@pytest.mark.parametrize("answer", ["Done.", TELLING])
+def test_a_telling_answer_is_known_again_wherever_it_stands(answer: str) -> None:
+    talk = Talk()
+    first = talk.exchange(user("a"), answer=answer)
+    moved = talk.ask(user("something else"), bot(answer), user("b"))
+    assert moved.opened is (answer != TELLING)
+    assert (moved.turn.parent == first.turn.index) is (answer == TELLING)
+    assert not moved.extends_parent
+
+
+def test_a_telling_answer_that_was_given_twice_proves_nothing() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer=TELLING)
+    talk.exchange(user("b"), answer=TELLING)
+    assert talk.ask(user("something else"), bot(TELLING), user("c")).opened
+
+
+def test_rules_behind_the_newest_question_do_not_hide_its_answer() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), bot("Ok."), user("do it\n\n# Rules\n\nMany."), answer="Done.")
+    later = talk.ask(user("a"), bot("Ok."), user("do it"), bot("Done."), user("more\n\n# Rules\n\nMany."))
+    assert (later.turn.parent, later.extends_parent) == (0, False)
+    assert later.next_state is not None
+
+
+def test_what_a_client_answers_itself_is_no_reaction() -> None:
+    talk = Talk()
+    files = (user("these are the files"), bot("Ok."))
+    talk.exchange(*files, user("do it"), answer="Done.")
+    later = talk.ask(user("do it"), bot("Done."), user("committed"), bot("Ok."), *files, user("now the next"))
+    assert later.next_state is not None
+    assert later.next_state.messages == (user("now the next"),)
+
+
+def test_two_answers_shown_as_one_go_on_from_the_later() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer="one\nand a half")
+    talk.exchange(user("a"), bot("one\nand a half"), CARRIER, kind="side", answer="two")
+    later = talk.ask(user("a"), bot("one\nand a half\ntwo"), user("b"))
+    assert (later.turn.parent, later.extends_parent, later.next_state) == (1, False, None)
+    assert later.answered == {}
+
+
+def test_two_answers_shown_as_one_go_on_from_the_first_if_the_other_is_unknown() -> None:
+    talk = Talk()
+    first = talk.exchange(user("a"), answer="one")
+    later = talk.ask(user("a"), bot("one\nsaid elsewhere"), user("b"))
+    assert (later.session.id, later.turn.parent, later.next_state) == (first.session.id, 0, None)
+
+
+HEARTBEAT = user("Do your rounds.\nCurrent time: Monday, 9:00 AM (UTC)\nReference UTC: 2030-01-07 09:00 UTC")
+NOTE = user("[Mon 2030-01-07 09:00 UTC] [OpenClaw heartbeat poll]")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [pytest.param("NO_REPLY", (0, (user("shorter"),)), id="silent"), pytest.param("Rain!", None, id="heard")],
+)
+def test_a_heartbeat_is_no_feedback_and_what_it_made_heard_comes_between(
+    answer: str, told: tuple[int, tuple[Message, ...]] | None
+) -> None:
+    talk = Talk()
+    talk.exchange(user("a"), answer="A")
+    beat = talk.exchange(user("a"), bot("A"), HEARTBEAT, kind="side", answer=answer)
+    main = talk.ask(user("a"), bot("A"), NOTE, bot(answer), user("shorter"))
+    assert main.turn.parent == beat.turn.index
+    assert (main.next_state and (main.next_state.index, main.next_state.messages)) == told
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        pytest.param(HEARTBEAT, id="heartbeat"),
+        pytest.param(NOTE, id="a note in place of one"),
+        pytest.param(user("[cron:7 sweep] sweep"), id="cron"),
+        pytest.param(user("[Internal task completion event]\nsource: subagent"), id="announce"),
+        pytest.param(tool("[openclaw] missing tool result", "c"), id="a made-up tool result"),
+        pytest.param(system("the mode is: plan"), id="a system message"),
+    ],
+)
+def test_what_programs_write_is_no_reaction(written: Message) -> None:
+    talk = Talk()
+    talk.exchange(user("a"))
+    assert talk.ask(user("a"), bot("ok"), written).next_state is None
+    state = talk.ask(user("a"), bot("ok"), written, user("no")).next_state
+    assert state is not None
+    assert state.messages == (user("no"),)
+
+
+NUDGE = user("The previous attempt gave no user-visible answer. Try again.")
+
+
+def test_a_second_try_is_a_sibling_that_stands_in_for_the_first() -> None:
+    talk = Talk()
+    talk.exchange(user("a"))
+    talk.exchange(user("a"), bot("ok"), user("b"), answer="")
+    again = talk.ask(user("a"), bot("ok"), user("b"), NUDGE)
+    assert (again.turn.index, again.turn.parent, again.next_state) == (2, 0, None)
+    talk.answer(again, bot("now"))
+    later = talk.ask(user("a"), bot("ok"), user("b"), bot("now"), user("c"))
+    assert (later.turn.parent, later.extends_parent) == (2, False)
+    assert later.next_state is not None
+    assert later.next_state.index == 2
+
+
+def test_a_second_try_tells_nothing_of_an_equal_answer_that_is_still_waiting() -> None:
+    talk = Talk()
+    talk.exchange(user("a"))
+    talk.exchange(user("a"))
+    talk.exchange(user("a"), bot("ok"), user("b"), answer="")
+    assert talk.ask(user("a"), bot("ok"), user("b"), NUDGE).next_state is None
+
+
+def wrapped(text: str) -> Message:
+    return user(f"[kept from before]\n{text}\n\nGo on with your work.")
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_failed_question_that_comes_back_wrapped_is_the_same_turn(key: str | None) -> None:
+    talk = Talk()
+    talk.exchange(user("a"), key=key)
+    failed = talk.ask(user("a"), bot("ok"), user("tell me"), CARRIER, key=key)
+    talk.sessions.failed(failed.turn)
+    again = talk.ask(user("a"), bot("ok"), wrapped("tell me"), CARRIER, key=key)
+    assert (again.turn.id, again.turn.parent, again.replay) == (failed.turn.id, 0, False)
+    talk.answer(again, bot("this"))
+    later = talk.ask(user("a"), bot("ok"), user("tell me"), bot("this"), user("thanks"), key=key)
+    assert (later.turn.index, later.turn.parent, later.extends_parent) == (2, 1, False)
+    assert later.next_state is not None
+    assert later.next_state.index == 1
+
+
+def test_a_failed_first_question_comes_back_wrapped_under_its_name_only() -> None:
+    talk = Talk()
+    for key in (None, "k"):
+        talk.sessions.failed(talk.ask(user("tell me"), key=key).turn)
+    other = talk.ask(wrapped("tell me"))
+    assert (other.opened, other.turn.index) == (True, 0)
+    assert talk.ask(wrapped("tell me"), key="k").turn.id == "k.0"
+
+
+def test_a_failed_question_with_another_clock_is_the_same_turn() -> None:
+    talk = Talk()
+    failed = talk.ask(system("10:00"), user("tell me"))
+    talk.answer(failed, bot("half an ans"), delivered=False, aborted=True)
+    again = talk.ask(system("10:01"), user("tell me"))
+    assert again.turn.id == failed.turn.id
+    talk.sessions.failed(again.turn)
+    assert talk.ask(system("10:01"), user("tell me")).turn.id == failed.turn.id
+
+
+@pytest.mark.parametrize("said", ["tell me more", "please tell me", "no"])
+def test_other_words_after_a_failure_are_another_turn(said: str) -> None:
+    talk = Talk()
+    talk.exchange(user("a"), key="k")
+    talk.sessions.failed(talk.ask(user("a"), bot("ok"), user("tell me"), key="k").turn)
+    assert talk.ask(user("a"), bot("ok"), user(said), key="k").turn.index == 2
+
+
+def test_an_answered_question_that_comes_back_wrapped_is_another_turn() -> None:
+    talk = Talk()
+    talk.exchange(user("tell me"), key="k")
+    assert talk.ask(wrapped("tell me"), key="k").turn.index == 1
+
+
+def test_a_failure_is_forgotten_with_its_session() -> None:
+    talk = Talk(timeout_s=60)
+    talk.sessions.failed(talk.ask(system("1"), user("tell me")).turn)
+    talk.clock.now += 61
+    assert [e.session.id for e in talk.sessions.expired()] == ["s1"]
+    assert talk.ask(system("2"), user("tell me")).session.id == "s2"
+
+
+@pytest.mark.parametrize(
+    ("key", "is_doubtful", "messages", "kind"),
+    [
+        pytest.param("k", True, (user("condense"),), "side", id="no tools, a new root"),
+        pytest.param("k", False, (user("condense"),), "main", id="said to be main, or with tools"),
+        pytest.param("k", True, (user("a"), bot("ok"), user("b")), "main", id="no tools, but it goes on"),
+        pytest.param("other", True, (user("condense"),), "main", id="a session without tools"),
+    ],
+)
+def test_upkeep_is_told_by_its_place(key: str, is_doubtful: bool, messages: tuple[Message, ...], kind: str) -> None:
+    talk = Talk()
+    talk.exchange(user("a"), key="k", has_tools=True)
+    assert talk.ask(*messages, key=key, is_doubtful=is_doubtful).turn.kind == kind
+
+
+def test_a_side_turn_with_tools_makes_no_session_of_tools() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), key="k", has_tools=True, kind="side")
+    assert talk.ask(user("b"), key="k", is_doubtful=True).turn.kind == "main"
+
+
+def test_nothing_follows_a_side_turn() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), kind="side")
+    after = talk.ask(user("a"), bot("ok"), user("b"))
+    assert (after.turn.parent, after.next_state) == (0, None)
 
 
 def test_a_subagent_with_its_own_words_is_a_session_of_its_own() -> None:

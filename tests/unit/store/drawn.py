@@ -93,6 +93,7 @@ def conversations(draw: st.DrawFn, session: str = SESSION) -> list[Turn]:
                 chain=draw(texts),
                 skip=draw(st.none() | st.sampled_from(list(Skip))),
                 delivered=draw(st.booleans()),
+                label=draw(texts),
             )
         )
     return turns

@@ -291,6 +291,7 @@ async def test_an_older_store_has_its_evidence_judged_too(tmp_path: Path) -> Non
             connection.exec_driver_sql(f"DROP TABLE {name}")
         for name in ("next_state_arrived", "feedback_arrived", "session_opted_out", "turn_opted_out"):
             connection.exec_driver_sql(f"DROP TRIGGER {name}")
+        connection.exec_driver_sql("ALTER TABLE turn DROP COLUMN label")
         connection.exec_driver_sql("UPDATE meta SET value = '2' WHERE name = 'schema_version'")
     assert migrate(connection)[1] == max(MIGRATIONS)
     connection.close()

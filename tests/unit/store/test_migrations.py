@@ -135,6 +135,7 @@ async def test_samples_of_an_older_store_are_in_no_doubt(tmp_path: Path) -> None
         for column in ("replayed_ids", "num_anchors"):
             older.exec_driver_sql(f"ALTER TABLE step DROP COLUMN {column}")
         older.exec_driver_sql("ALTER TABLE version DROP COLUMN model")
+        older.exec_driver_sql("ALTER TABLE turn DROP COLUMN label")
         older.exec_driver_sql("UPDATE meta SET value = '4' WHERE name = 'schema_version'")
     older.close()
     async with await SqliteStore.open(tmp_path) as store:

@@ -120,6 +120,7 @@ async def test_old_rows_learn_their_model_from_their_samples(tmp_path: Path) -> 
     older = connect_writer(tmp_path / "store.sqlite3")
     with older.begin():
         older.exec_driver_sql("ALTER TABLE version DROP COLUMN model")
+        older.exec_driver_sql("ALTER TABLE turn DROP COLUMN label")
         older.exec_driver_sql("UPDATE meta SET value = '6' WHERE name = 'schema_version'")
     older.close()
     assert SCHEMA_VERSION == max(MIGRATIONS) >= 7
