@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 import orjson
@@ -19,12 +19,17 @@ from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway import feedback
 from openclaw_rl.gateway.auth import Doorkeeper, KeyRing, presented_key
 from openclaw_rl.gateway.dialects.chat import CHAT
+from openclaw_rl.gateway.dialects.messages import MESSAGES
+from openclaw_rl.gateway.dialects.messages.request import parse_count
+from openclaw_rl.gateway.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
 from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits
 from openclaw_rl.gateway.ending import end_named, read_name
 from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.openapi import describe
+from openclaw_rl.gateway.prompt import count_prompt
 from openclaw_rl.gateway.rollouts import read_rollouts
 from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.types import LOCAL_USER, EngineState, Json, Turn, split_turn_id, turn_id
@@ -90,6 +95,10 @@ class App:
     def build(self) -> web.Application:
         app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
+        app.router.add_post("/v1/responses", self._speaking(RESPONSES))
+        app.router.add_get("/v1/responses/{id}", self._stored_response)
+        app.router.add_post("/v1/messages", self._speaking(MESSAGES))
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
         app.router.add_post("/v1/feedback", self._feedback)
         app.router.add_post("/v1/sessions/{name:.+}/done", self._session_done)
         app.router.add_post("/rollout", self._session_done)
@@ -97,8 +106,10 @@ class App:
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/v1/models/{name:.+}", self._one_model)
         app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/api/hello", self._healthz)  # where Claude Code looks first
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/openapi.json", self._openapi)
         app.on_shutdown.append(self._close)
         return app
 
@@ -155,9 +166,13 @@ class App:
         user = self._user(request)
         raw = await self._body(request)
         spoken = dialect.parse(raw, self._limits, self._model)
-        if spoken.follows is not None:
-            spoken = spoken.after(await self._turn(user, spoken.follows))
+        before = None if spoken.follows is None else await self._turn(user, spoken.follows, "previous_response_id")
+        if before is not None:
+            spoken = spoken.after(before)
         identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
+        if before is not None and identity.session_key is None:
+            # The turn says outright which session goes on, be it over or one of several that read alike.
+            identity = replace(identity, session_key=await self._session_name(user, before.session))
         crash_point("gateway.accepted")
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
@@ -184,16 +199,32 @@ class App:
         self._count(exchange)
         return response
 
-    async def _turn(self, user: str, name: str) -> Turn:
-        """A stored turn of this user."""
+    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
+        self._user(request)
+        asked = parse_count(await self._body(request), self._limits, self._model)
+        return _json(200, orjson.dumps({"input_tokens": await count_prompt(asked, self._gateway.renderer)}))
+
+    async def _stored_response(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        if request.query.get("stream", "false") != "false":
+            raise RequestError("a stored response is not streamed; ask for it whole", param="stream")
+        name = ResponseName.parse(request.match_info["id"])
+        turn = await self._turn(user, name.turn_id)
+        return _json(200, stored_response(name, turn, self._model, self._gateway.renderer))
+
+    async def _turn(self, user: str, name: str, param: str | None = None) -> Turn:
+        """A stored turn of this user, which a response is kept as; `param` is the field that asks for it."""
         session, index = split_turn_id(name)
         if await self._gateway.store.turn_owner(session, index) == user:
             turn = await self._gateway.store.get_turn(session, index)
             if turn is not None:
                 return turn
-        raise RequestError(
-            "there is no such response of yours; send the whole conversation", status=404, code="not_found"
-        )
+        raise no_response(param)
+
+    async def _session_name(self, user: str, session: str) -> str:
+        """What a client would call this session of its user."""
+        outline = await self._gateway.store.find_session(user, session)
+        return session if outline is None else outline.session.key or session
 
     async def _feedback(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
@@ -233,6 +264,9 @@ class App:
 
     async def _healthz(self, _: web.Request) -> web.StreamResponse:
         return _json(200, b'{"ok":true}')
+
+    async def _openapi(self, _: web.Request) -> web.StreamResponse:
+        return _json(200, orjson.dumps(describe()))
 
     async def _readyz(self, _: web.Request) -> web.StreamResponse:
         state = self._readiness()
@@ -288,7 +322,8 @@ class App:
 
 def _error_body(request: web.Request) -> ErrorBody:
     """How the clients of this path expect their errors."""
-    return CHAT.error_body
+    speaks_messages = request.path == "/v1/messages" or request.path.startswith("/v1/messages/")
+    return (MESSAGES if speaks_messages else CHAT).error_body
 
 
 def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) -> web.Response:

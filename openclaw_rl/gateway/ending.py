@@ -6,6 +6,7 @@ Nothing is said to the model then, so no header could tell it. What is not open 
 from __future__ import annotations
 
 import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.exchange import Gateway
@@ -13,16 +14,22 @@ from openclaw_rl.gateway.exchange import Gateway
 MAX_NAME = 256
 
 
+class Body(BaseModel):
+    """Who says why, or what follows, may: nobody reads it."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    session_id: str = Field(min_length=1)
+
+
 def read_name(raw: bytes) -> str:
     """The session that the body names."""
     try:
-        body = orjson.loads(raw)
+        return Body.model_validate(orjson.loads(raw)).session_id
     except orjson.JSONDecodeError as error:
         raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
-    name = body.get("session_id") if isinstance(body, dict) else None
-    if not isinstance(name, str) or not name:
-        raise RequestError('say which session is over: {"session_id": "…"}', param="session_id")
-    return name
+    except ValidationError:
+        raise RequestError('say which session is over: {"session_id": "…"}', param="session_id") from None
 
 
 async def end_named(gateway: Gateway, user: str, name: str) -> bytes:

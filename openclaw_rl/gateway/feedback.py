@@ -14,7 +14,7 @@ from openclaw_rl.types import Feedback, split_turn_id
 _RATINGS: dict[str, Literal[-1, 1]] = {"up": 1, "good": 1, "👍": 1, "down": -1, "bad": -1, "👎": -1}
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     turn_id: str = Field(max_length=256, validation_alias=AliasChoices("turn_id", "turn"))
@@ -32,11 +32,11 @@ def parse(raw: bytes, user: str) -> Feedback:
     if not isinstance(given, dict):
         raise RequestError("the body must be a JSON object", code="invalid_json")
     try:
-        body = _Body.model_validate(given)
+        body = Body.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         param = ".".join(str(part) for part in first["loc"])
-        fields = ", ".join(_Body.model_fields)
+        fields = ", ".join(Body.model_fields)
         raise RequestError(f"{param}: {first['msg']}; the fields are {fields}", param=param) from None
     if body.rating is not None and body.rating not in _RATINGS:
         raise RequestError(f"rating is one of {', '.join(_RATINGS)}", param="rating")

@@ -7,7 +7,7 @@ Ids that were sampled before stay as they were sampled: the prompt is the parent
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from openclaw_rl.errors import RequestError
@@ -49,12 +49,20 @@ async def build_prompt(
     return Prompt(ids + opening, renderer.prefill(request.forced_tool), len(opening), context)
 
 
+async def count_prompt(request: Request, renderer: Renderer) -> int:
+    """How many tokens the prompt of a request has that is placed nowhere: answers count as their text is written."""
+    ids = await _render(request.messages, seen_tools(request), {}, renderer)
+    opening = renderer.prefill_ids(request.forced_tool) if request.tool_choice == "required" else []
+    return len(ids) + len(opening)
+
+
 def room(prompt: Prompt, request: Request, context_window: int) -> int:
     """How many tokens the answer may have; a 400 if the prompt leaves none."""
     left = context_window - len(prompt.ids)
     if left < 1:
         raise RequestError(
-            f"the prompt has {len(prompt.ids)} tokens and this model's window holds {context_window}, answer included; "
+            # These words are what clients look for before they make a conversation shorter.
+            f"prompt is too long: {len(prompt.ids)} tokens > {context_window} maximum, answer included; "
             "shorten the conversation or serve a model with a larger window",
             param="messages",
             code="context_length_exceeded",
@@ -90,9 +98,15 @@ async def _rendered(
         tokens = await memory.get(known.session, known.index)
         if tokens is not None:
             sampled[position] = tokens.answer_ids
-    if _is_big(request.messages):
-        return await asyncio.to_thread(renderer.render, request.messages, tools, sampled)
-    return renderer.render(request.messages, tools, sampled)
+    return await _render(request.messages, tools, sampled, renderer)
+
+
+async def _render(
+    messages: Sequence[Message], tools: Sequence[Tool], sampled: Mapping[int, Sequence[int]], renderer: Renderer
+) -> list[int]:
+    if _is_big(messages):
+        return await asyncio.to_thread(renderer.render, messages, tools, sampled)
+    return renderer.render(messages, tools, sampled)
 
 
 def _is_big(messages: Sequence[Message]) -> bool:

@@ -21,7 +21,7 @@ from openclaw_rl.protocols import Store
 from openclaw_rl.types import Json, TurnRecord, split_turn_id, turn_id
 
 
-class _Query(BaseModel):
+class Query(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     after: str = Field(default="", max_length=2048)
@@ -43,7 +43,7 @@ async def read_rollouts(store: Store, user: str, raw: Mapping[str, str], closing
     return orjson.dumps({"object": "list", "data": data, "cursor": cursor, "has_more": len(names) == query.limit})
 
 
-async def _find(store: Store, user: str, query: _Query, closing: asyncio.Event) -> tuple[list[str], str]:
+async def _find(store: Store, user: str, query: Query, closing: asyncio.Event) -> tuple[list[str], str]:
     if query.state == "open":
         return await store.open_turns(user, query.after, limit=query.limit)
     end = asyncio.get_running_loop().time() + query.wait_s
@@ -66,13 +66,13 @@ async def _first_of(*events: asyncio.Event, timeout_s: float) -> None:
             task.cancel()
 
 
-def _parse(raw: Mapping[str, str]) -> _Query:
+def _parse(raw: Mapping[str, str]) -> Query:
     try:
-        return _Query.model_validate(dict(raw))
+        return Query.model_validate(dict(raw))
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         param = ".".join(str(part) for part in first["loc"])
-        fields = ", ".join(_Query.model_fields)
+        fields = ", ".join(Query.model_fields)
         raise RequestError(f"{param}: {first['msg']}; the parameters are {fields}", param=param) from None
 
 

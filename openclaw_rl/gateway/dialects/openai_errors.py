@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import orjson
 
+from openclaw_rl.gateway.dialects.wire import clipped
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -16,12 +18,9 @@ _TYPES = {
 }
 
 
-_MAX_CHARS = 1000
-
-
 def error_body(message: str, *, status: int, param: str | None = None, code: str | None = None) -> bytes:
-    """The JSON body of an error answer. It is short whatever it quotes: an answer must not echo a whole request."""
-    message = message if len(message) <= _MAX_CHARS else message[:_MAX_CHARS] + " …"
+    """The JSON body of an error answer."""
+    message = clipped(message)
     param = param[:200] if param else None
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return orjson.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})

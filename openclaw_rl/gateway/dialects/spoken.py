@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, Self
+
+from pydantic import BaseModel
 
 from openclaw_rl.gateway.capture import Piece
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.types import Completion, Json, Message, Request, Turn
+from openclaw_rl.types import Completion, Json, Message, Request, TokenLogprob, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +83,8 @@ class Spoken(ABC):
     follows: str | None = None
 
     def after(self, turn: Turn) -> Self:
-        """The same with everything before it."""
-        messages = (*turn.messages, turn.message, *self.request.messages)
-        return replace(self, request=replace(self.request, messages=messages))
+        """The same with everything before it; asked only of what `follows` a turn."""
+        raise NotImplementedError
 
     @abstractmethod
     def events(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> StreamWriter: ...
@@ -106,6 +107,8 @@ class Dialect:
     name: str
     parse: Callable[[bytes, Limits, str], Spoken]
     """A body, for the served model of this name; every mistake in it is a `RequestError` that names the field."""
+    body: type[BaseModel]
+    """The form that it is read with."""
     error_body: ErrorBody
 
 
@@ -116,3 +119,26 @@ def num_reasoning_tokens(answer: Answer, renderer: Renderer) -> int:
 
 def num_answer_tokens(answer: Answer) -> int:
     return sum(len(completion.token_ids) for _, completion in answer.answers)
+
+
+def token_logprobs(
+    renderer: Renderer,
+    token_ids: Sequence[int],
+    logprobs: Sequence[float],
+    top_logprobs: Sequence[Sequence[TokenLogprob]] | None,
+) -> list[Json]:
+    """Log-probs as OpenAI lists them, each token with its text and its bytes."""
+    return [
+        {
+            **_token(renderer, token, logprob),
+            "top_logprobs": [_token(renderer, t.token_id, t.logprob) for t in top_logprobs[i]]
+            if top_logprobs is not None
+            else [],
+        }
+        for i, (token, logprob) in enumerate(zip(token_ids, logprobs, strict=True))
+    ]
+
+
+def _token(renderer: Renderer, token_id: int, logprob: float) -> dict[str, Json]:
+    raw = renderer.token_bytes(token_id)
+    return {"token": raw.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(raw)}

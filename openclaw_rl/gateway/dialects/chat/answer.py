@@ -12,7 +12,13 @@ import orjson
 
 from openclaw_rl.gateway.capture import Piece
 from openclaw_rl.gateway.dialects.openai_errors import error_body
-from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, num_answer_tokens, num_reasoning_tokens
+from openclaw_rl.gateway.dialects.spoken import (
+    Answer,
+    Envelope,
+    num_answer_tokens,
+    num_reasoning_tokens,
+    token_logprobs,
+)
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import (
     Json,
@@ -60,7 +66,7 @@ class ChatStream:
         out = b""
         logprobs = None
         if self._chat.logprobs and piece.token_ids:
-            logprobs = token_logprobs(self._renderer, piece.token_ids, piece.logprobs, piece.top_logprobs)
+            logprobs = _logprobs(self._renderer, piece.token_ids, piece.logprobs, piece.top_logprobs)
         for event in piece.events:
             if isinstance(event, TextDelta) and logprobs is None:
                 out += b"%b%d" % (self._head, index)
@@ -94,7 +100,7 @@ def whole(envelope: Envelope, answer: Answer, chat: Wishes, renderer: Renderer) 
     for index, (message, completion) in enumerate(answer.answers):
         logprobs = None
         if chat.logprobs:
-            logprobs = token_logprobs(renderer, completion.token_ids, completion.logprobs, completion.top_logprobs)
+            logprobs = _logprobs(renderer, completion.token_ids, completion.logprobs, completion.top_logprobs)
         choices.append(
             {
                 "index": index,
@@ -121,25 +127,13 @@ def usage(answer: Answer, renderer: Renderer) -> dict[str, Json]:
     }
 
 
-def token_logprobs(
+def _logprobs(
     renderer: Renderer,
     token_ids: Sequence[int],
     logprobs: Sequence[float],
     top_logprobs: Sequence[Sequence[TokenLogprob]] | None,
 ) -> Json:
-    """Log-probs as the dialect lists them, each token with its text and its bytes."""
-    return {
-        "content": [
-            {
-                **_token(renderer, token, logprob),
-                "top_logprobs": [_token(renderer, t.token_id, t.logprob) for t in top_logprobs[i]]
-                if top_logprobs is not None
-                else [],
-            }
-            for i, (token, logprob) in enumerate(zip(token_ids, logprobs, strict=True))
-        ],
-        "refusal": None,
-    }
+    return {"content": token_logprobs(renderer, token_ids, logprobs, top_logprobs), "refusal": None}
 
 
 def _envelope_json(envelope: Envelope, kind: str) -> dict[str, Json]:
@@ -154,11 +148,6 @@ def _envelope_json(envelope: Envelope, kind: str) -> dict[str, Json]:
 
 def _event(data: Json) -> bytes:
     return b"data: " + orjson.dumps(data) + b"\n\n"
-
-
-def _token(renderer: Renderer, token_id: int, logprob: float) -> dict[str, Json]:
-    raw = renderer.token_bytes(token_id)
-    return {"token": raw.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(raw)}
 
 
 def _message(message: Message) -> dict[str, Json]:

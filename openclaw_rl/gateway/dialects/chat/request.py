@@ -19,7 +19,10 @@ from openclaw_rl.gateway.dialects.wire import (
     Wire,
     joined_text,
     read_body,
+    refuse_format,
+    refuse_missing_tools,
     refuse_nul,
+    refuse_nul_within,
     sampling,
     stop_strings,
     validated,
@@ -100,7 +103,7 @@ class _StreamOptions(Wire):
     include_usage: bool = False
 
 
-class _Body(Wire):
+class Body(Wire):
     model: str = Field(default="", max_length=256)
     messages: list[_Message] = Field(min_length=1)
     tools: list[_Tool] | None = None
@@ -129,7 +132,7 @@ class _Body(Wire):
 def parse(raw: bytes, limits: Limits, model: str) -> ChatRequest:
     """Reads one body for the served `model`; every mistake in it is a `RequestError` that names the field."""
     body = read_body(raw, limits, "messages")
-    wire = validated(_Body, body)
+    wire = validated(Body, body)
     _refuse_unsupported(wire)
     refuse_nul([wire.model, *(t.function.name for t in wire.tools or ())], "model" if "\x00" in wire.model else "tools")
     stream = bool(wire.stream)
@@ -142,7 +145,7 @@ def parse(raw: bytes, limits: Limits, model: str) -> ChatRequest:
     )
 
 
-def _request(wire: _Body, limits: Limits, model: str) -> Request:
+def _request(wire: Body, limits: Limits, model: str) -> Request:
     tool_choice: ToolChoice = "auto"
     forced = None
     if isinstance(wire.tool_choice, _NamedTool):
@@ -153,8 +156,7 @@ def _request(wire: _Body, limits: Limits, model: str) -> Request:
         Tool(name=t.function.name, description=t.function.description or "", parameters=t.function.parameters or {})
         for t in wire.tools or ()
     )
-    if tool_choice == "required" and not tools:
-        raise RequestError("tool_choice asks for a tool call but there are no tools", param="tool_choice")
+    refuse_missing_tools(tool_choice, tools)
     if wire.n is not None and wire.n > limits.max_choices:
         raise RequestError(f"n is {wire.n}; at most {limits.max_choices} choices are made", param="n")
     try:
@@ -173,7 +175,7 @@ def _request(wire: _Body, limits: Limits, model: str) -> Request:
         raise RequestError(str(error)) from None
 
 
-def _sampling(wire: _Body, limits: Limits) -> Sampling:
+def _sampling(wire: Body, limits: Limits) -> Sampling:
     asked = wire.max_completion_tokens if wire.max_completion_tokens is not None else wire.max_tokens
     given = {
         "temperature": wire.temperature,
@@ -217,19 +219,12 @@ def _message(wire: _Message, param: str, model: str) -> Message:
         tool_call_id=wire.tool_call_id,
         name=wire.name,
     )
-    texts = [content, message.reasoning, wire.name or "", wire.tool_call_id or ""]
-    texts += [text for call in message.tool_calls for text in (call.id, call.name, call.arguments)]
-    refuse_nul(texts, f"{param}.content")
+    refuse_nul_within(message, f"{param}.content")
     return message
 
 
-def _refuse_unsupported(wire: _Body) -> None:
-    if wire.response_format is not None and wire.response_format.type != "text":
-        raise RequestError(
-            f"response_format {wire.response_format.type[:40]!r} needs constrained decoding, which this engine "
-            "does not do; ask for JSON in the prompt, or offer a tool with that schema and tool_choice",
-            param="response_format",
-            code="unsupported_parameter",
-        )
+def _refuse_unsupported(wire: Body) -> None:
+    if wire.response_format is not None:
+        refuse_format(wire.response_format.type, "response_format")
     if wire.top_logprobs and not wire.logprobs:
         raise RequestError("top_logprobs needs logprobs: true", param="top_logprobs")
