@@ -146,6 +146,45 @@ def chat(
 
 
 @app.command()
+def connect(
+    client: Annotated[
+        str,
+        typer.Argument(
+            metavar="CLIENT", help="openclaw, codex, claude-code, opencode, pi, aider, litellm, or env for any other."
+        ),
+    ],
+    remove: Annotated[bool, typer.Option("--remove", help="Undo it: settings as they were, the key revoked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    only_print: Annotated[bool, typer.Option("--print", help="Change nothing: print what is to be set.")] = False,
+    try_client: Annotated[bool, typer.Option("--try", help="Ask the client itself a question afterwards.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: ConfigFiles = None,
+    overrides: Overrides = None,
+) -> None:
+    """Let an agent that you have use the running server, and learn.
+
+    Shows what will change and asks, makes a key, changes the client's settings, and sees that a first turn arrives as
+    one to learn from. `--remove` puts everything back.
+    """
+    settings = load(data_dir, config, overrides).config
+    from openclaw_rl.terminal import connect as connecting
+
+    def confirm(question: str) -> None:
+        if not yes:
+            typer.confirm(question, abort=True, err=True)
+
+    if remove:
+        connecting.disconnect(settings, client, as_json=as_json, confirm=confirm)
+        return
+    raise typer.Exit(
+        connecting.connect(
+            settings, client, only_print=only_print, try_client=try_client, as_json=as_json, confirm=confirm
+        )
+    )
+
+
+@app.command()
 def sessions(
     user: Annotated[str | None, typer.Option("--user", metavar="USER", help="Only this user's.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the N seen last.", metavar="N")] = None,

@@ -15,6 +15,7 @@ from openclaw_rl.config import AVAILABLE_ENGINES, EngineConfig
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.store.sqlite import OLDEST_SQLITE
 from openclaw_rl.terminal.backlog import Backlog
+from openclaw_rl.terminal.connect_clients import BIG_MODEL, Client
 from openclaw_rl.terminal.screen import size
 
 State = Literal["ok", "remark", "broken"]
@@ -181,11 +182,23 @@ def check_model(model: ModelFacts) -> Finding:
     return Finding(name="model", state="ok", text=text)
 
 
-def check_window(context_window: int) -> Finding:
+def check_window(context_window: int, connected: Sequence[Client] = ()) -> Finding:
+    """`connected`: the clients that ask here."""
     if context_window >= _AGENT_WINDOW:
         return Finding(name="window", state="ok", text=f"{context_window} tokens")
-    text = f"{context_window} tokens: enough to chat, too short for agents such as OpenClaw, which need {_AGENT_WINDOW}"
-    return Finding(name="window", state="remark", text=text, remedy="for agents set model.name=Qwen/Qwen3-4B, or alike")
+    remedy = f"for agents set model.name={BIG_MODEL}, or alike"
+    if not connected:
+        needed = f"agents such as OpenClaw, which need {_AGENT_WINDOW}"
+        text = f"{context_window} tokens: enough to chat, too short for {needed}"
+        return Finding(name="window", state="remark", text=text, remedy=remedy)
+    short = [client for client in connected if client.needs_window > context_window]
+    if short:
+        names = ", ".join(f"{client.name} (needs {client.needs_window})" for client in short)
+        return Finding(
+            name="window", state="remark", text=f"{context_window} tokens: too short for {names}", remedy=remedy
+        )
+    names = ", ".join(client.name for client in connected)
+    return Finding(name="window", state="ok", text=f"{context_window} tokens: enough for {names}")
 
 
 def check_engine(engine: EngineConfig) -> Finding:

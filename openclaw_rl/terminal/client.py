@@ -95,6 +95,18 @@ class Client:
         async with self._open("GET", "/v1/models") as response:
             return [str(model["id"]) for model in orjson.loads(await response.read())["data"]]
 
+    async def served(self) -> tuple[str, int]:
+        """The name of the model that answers, and how many tokens its window holds."""
+        async with self._open("GET", "/v1/models") as response:
+            first = orjson.loads(await response.read())["data"][0]
+            return str(first["id"]), int(first["max_model_len"])
+
+    async def send(self, path: str, body: Json, headers: Mapping[str, str]) -> str:
+        """One request in any dialect, read to its end; the name of its turn."""
+        async with self._open("POST", path, body, headers) as response:
+            await response.read()
+            return str(response.headers["X-OpenClaw-RL-Turn"])
+
     async def rate(self, turn_id: str, rating: Literal["good", "bad"], text: str) -> None:
         """Say outright what a turn was like."""
         async with self._open("POST", "/v1/feedback", {"turn_id": turn_id, "rating": rating, "text": text}):

@@ -25,6 +25,8 @@ from openclaw_rl.terminal.address import ADDRESS_FILE, read_address
 from openclaw_rl.terminal.backlog import Backlog, read_backlog
 from openclaw_rl.terminal.checks import Finding
 from openclaw_rl.terminal.client import Client
+from openclaw_rl.terminal.connect_clients import CLIENTS
+from openclaw_rl.terminal.connect_records import connected
 from openclaw_rl.terminal.screen import make_console, print_json, printable
 from openclaw_rl.types import Json
 
@@ -78,7 +80,8 @@ def examine(config: Config) -> Iterator[Finding]:
         free = probes.free_bytes(cache)
         yield checks.check_disk("cache", cache, free=free, needed=needed, setting="model.cache_dir")
     if model.files is not None:
-        yield checks.check_window(engine.context_window or model.files.context_window)
+        clients = [CLIENTS[name] for name in connected(data_dir) if name in CLIENTS]
+        yield checks.check_window(engine.context_window or model.files.context_window, clients)
     total, available = probes.memory()
     weight_bytes = model.files.weight_bytes if model.files else None
     yield checks.check_memory(total=total, available=available, weight_bytes=weight_bytes)

@@ -38,7 +38,7 @@ def add_key(store: StoreConfig, user: str, label: str, *, as_json: bool) -> None
     """Make a key for a user and print it: the one time that it can be seen."""
     if not USER_NAME.fullmatch(user):
         raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {user!r}")
-    made = asyncio.run(_add(store, user, label))
+    made = asyncio.run(make_key(store, user, label))
     if as_json:
         print_json({**made, "user": user, "label": label})
         return
@@ -57,7 +57,7 @@ def revoke_key(store: StoreConfig, key_id: str) -> None:
     if known[key_id].revoked_at is not None:
         console.print(f"Key {key_id} was revoked before.", style="dim")
         return
-    asyncio.run(_revoke(store, key_id))
+    asyncio.run(close_key(store, key_id))
     console.print(f"Key {key_id} of {known[key_id].user} is revoked.")
     local = read_key_file(store.data_dir / KEY_FILE)
     if local is not None and key_digest(local) == known[key_id].digest:
@@ -87,7 +87,8 @@ def keys_table(keys: list[ApiKey], *, now: float) -> Table:
     return table
 
 
-async def _add(store: StoreConfig, user: str, label: str) -> dict[str, str]:
+async def make_key(store: StoreConfig, user: str, label: str) -> dict[str, str]:
+    """A new key, by whoever is the store's writer: its `id`, and the `key` itself."""
     made = await ask_server(store, "POST", "/keys", {"user": user, "label": label})
     if made is not None:
         return {"id": made["id"], "key": made["key"]}
@@ -97,7 +98,8 @@ async def _add(store: StoreConfig, user: str, label: str) -> dict[str, str]:
     return {"id": key.id, "key": secret}
 
 
-async def _revoke(store: StoreConfig, key_id: str) -> None:
+async def close_key(store: StoreConfig, key_id: str) -> None:
+    """Makes a key open nothing any more, by whoever is the store's writer."""
     if await ask_server(store, "DELETE", f"/keys/{quote(key_id, safe='')}") is None:
         async with await SqliteStore.open(store.data_dir, store.url) as writer:
             await writer.revoke_key(key_id, time.time())

@@ -24,6 +24,7 @@ PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 PROSE = [
     README,
     ARCHITECTURE,
+    ROOT / "docs" / "clients.md",
     ROOT / "docs" / "judging.md",
     ROOT / "docs" / "privacy.md",
     ROOT / "docs" / "tracking.md",

@@ -73,7 +73,7 @@ DOCUMENTED = {
         loss/total loss/binary loss/opd reward/mean reward/std gradient/norm learning_rate""",
 }
 
-LATER_COMMANDS = {"connect", "env"}
+LATER_COMMANDS = {"env"}
 FLAGS = {*SHORTHANDS, "--config"}
 COMMANDS = dict(leaf_commands())
 

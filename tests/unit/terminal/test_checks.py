@@ -11,6 +11,7 @@ from openclaw_rl.config import EngineConfig
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.terminal import checks
 from openclaw_rl.terminal.checks import GB, Finding, ModelFacts, OpenFile, TorchFacts
+from openclaw_rl.terminal.connect_clients import CLIENTS
 
 HERE = Path("/data")
 TORCH = TorchFacts(version="2.13")
@@ -89,6 +90,9 @@ FINDINGS = [
     (checks.check_model(ModelFacts(name="tiny", files=FILES)), "ok", "LlamaForCausalLM"),
     (checks.check_window(8192), "remark", "model.name=Qwen/Qwen3-4B"),
     (checks.check_window(32768), "ok", "32768"),
+    (checks.check_window(8192, [CLIENTS["aider"]]), "ok", "enough for aider"),
+    (checks.check_window(8192, [CLIENTS["aider"], CLIENTS["codex"]]), "remark", "short for codex (needs 32768)"),
+    (checks.check_window(8192, [CLIENTS["openclaw"]]), "remark", "model.name=Qwen/Qwen3-4B-Instruct-2507"),
     (checks.check_engine(engine()), "ok", "embedded"),
     (checks.check_engine(engine(type="vllm")), "broken", "embedded, scripted"),
     (server(None, answers=False), "ok", "openclaw-rl up"),
