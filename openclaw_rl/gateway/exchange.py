@@ -141,7 +141,9 @@ class Gateway:
         if key is None or self.sessions.knows(user, key):
             return
         outline = await self.store.find_session(user, key)
-        if outline is not None and outline.session.id not in self.leaving and not self.sessions.knows(user, key):
+        if outline is None or outline.session.id in self.leaving:
+            return
+        if not self.sessions.knows(user, key) and not self.sessions.is_open(outline.session.id):
             self.sessions.restore(outline)
 
 

@@ -75,7 +75,8 @@ class Target:
             assert_error_body(body)
             return
         assert body["type"] == "error"
-        assert isinstance(body["error"]["type"], str) and body["error"]["message"]
+        assert isinstance(body["error"]["type"], str)
+        assert body["error"]["message"]
 
     def close(self) -> None:
         self._connection.close()

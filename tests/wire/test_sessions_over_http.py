@@ -144,6 +144,20 @@ def test_a_done_session_can_be_named_again(server: Server) -> None:
     assert_extends(second, first)
 
 
+def test_an_open_session_named_by_its_whole_id_stays_as_it_is(server: Server) -> None:
+    """Its turns in memory would be replaced by those on disk, and what runs would be forgotten."""
+    with Admin(server) as admin:
+        _, key = admin.add_key("bob")
+    headers = {"Authorization": f"Bearer {key}"}
+    text, first = ask(server, [user("say it")], session_id="named", headers=headers)
+    assert first.session == "bob/named"
+    _, apart = ask(server, [user("say another thing")], session_id=first.session, headers=headers)
+    assert apart.session != first.session, "that is another name"
+    again = [user("say it"), bot(text), user("say more")]
+    _, second = ask(server, again, session_id="named", headers=headers)
+    assert (second.session, second.index, second.parent) == ("bob/named", 1, 0)
+
+
 @pytest.mark.parametrize("route", ["/v1/sessions/{}/done", "/rollout"])
 def test_a_client_says_that_a_session_is_over_in_a_request_of_its_own(server: Server, route: str) -> None:
     name = f"over{len(route)}"
