@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check bench bench-engine bench-trainer bench-learning lock
+.PHONY: help setup run test test-clients check bench bench-engine bench-trainer bench-learning lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,10 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # Two workers, for two cores; the tests of a file stay together, as they share a server. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(shell command -v nvidia-smi),,-m "not gpu") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients") $(ARGS)
+
+test-clients: setup  ## run the real agents against the server; installs them once, about 1 GB in ~/.cache/openclaw-rl
+	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff check

@@ -66,7 +66,7 @@ class GatewayConfig(Section):
 
 
 class ScriptedReply(Section):
-    """The scripted engine answers `reply` where the regular expression `match` is found in the last user message."""
+    """The scripted engine answers `reply` where the regular expression `match` is found in what the user said last."""
 
     match: Regex
     reply: str

@@ -1,10 +1,11 @@
 """Prompt ids -> a scripted answer, deterministic to the last log-prob. The shipped fake of an engine.
 
 For tests, examples and `--dry-run`: a real tokenizer, real streaming, cancellation and limits, but no model. The
-answer to a prompt is the first rule whose pattern is found in the last user message, or an echo of that message. It
-depends on nothing else: a prompt that already ends inside the answer (because the first engine died) is continued at
-that very token, with the log-probs that an uninterrupted answer would have had. `score` gives the same ones. A version
-is a label: its folder is compared with its checksum where there is one, and changes nothing else.
+answer to a prompt is the first rule whose pattern is found in what the user said last (all user messages after the
+last answer: agents put notes of their own behind a person's words), or an echo of that. It depends on nothing else: a
+prompt that already ends inside the answer (because the first engine died) is continued at that very token, with the
+log-probs that an uninterrupted answer would have had. `score` gives the same ones. A version is a label: its folder is
+compared with its checksum where there is one, and changes nothing else.
 
 Runs in the process that asks (`ScriptedEngine` is an `Engine`) or as a worker:
 
@@ -22,9 +23,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
+from itertools import chain, dropwhile, takewhile
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -45,14 +46,14 @@ from openclaw_rl.types import (
 )
 
 _MAX_TOKENS_A_DELTA = 32
-_MAX_READ_IDS = 4096  # of the last user message: decoding 76k ids takes 20 ms, more than everything else together
+_MAX_READ_IDS = 4096  # of a user message: decoding 76k ids takes 20 ms, more than everything else together
 _ECHO_CHARACTERS = 200
 _GROUP = re.compile(r"\\(\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    r"""What to answer when `match` (a regular expression) is found in the last user message.
+    r"""What to answer when `match` (a regular expression) is found in what the user said last.
 
     `\1` in `reply` stands for the pattern's first group, and so on. With `fail_after_tokens` the worker kills itself
     after that many tokens of such an answer, once for each socket path (in process: raises `EngineLost`, once).
@@ -194,7 +195,7 @@ class ScriptedEngine:
         """What is still to be said, up to the end of the message, and the rule that says it."""
         segments = self._segments_from_the_end(prompt_ids)
         last = next(segments)
-        user = next((text for text in map(self._user_text, chain((last,), segments)) if text is not None), "")
+        user = self._said_last(chain((last,), segments))
         for pattern, rule in self._rules:
             if found := pattern.search(user):
                 return self._unsaid(_expand(rule.reply, found), last), rule
@@ -211,7 +212,14 @@ class ScriptedEngine:
         if begin == 0:
             yield prompt_ids
 
+    def _said_last(self, segments_from_the_end: Iterable[Sequence[int]]) -> str:
+        texts = dropwhile(lambda text: text is None, map(self._user_text, segments_from_the_end))
+        said = [text for text in takewhile(lambda text: text is not None, texts) if text is not None]
+        return "\n".join(reversed(said))
+
     def _user_text(self, segment: Sequence[int]) -> str | None:
+        if not self._tokenizer.decode(list(segment[:4])).startswith("user"):  # spares decoding what others said
+            return None
         beginning = list(segment[:_MAX_READ_IDS])
         if self._end in beginning:
             del beginning[beginning.index(self._end) :]

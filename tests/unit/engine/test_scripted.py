@@ -69,6 +69,16 @@ async def test_rules_look_at_the_last_user_message(tokenizer_folder: Path, token
     assert await text_of(tokenizer_folder, tokenizer, tokenizer.encode("no chat").ids) == "You said: "
 
 
+async def test_rules_look_at_all_that_was_said_since_the_last_answer(
+    tokenizer_folder: Path, tokenizer: Tokenizer
+) -> None:
+    rules = (Reply(match="cat", reply="meow"), Reply(match=r"(\w+)\n(\w+)$", reply=r"\1 and \2"))
+    history = chat(tokenizer, "a cat", answer="user cat")
+    texts = "<|im_end|>\n<|im_start|>user\ndog<|im_end|>\n<|im_start|>user\nnote<|im_end|>\n<|im_start|>assistant\n"
+    prompt = history + tokenizer.encode(texts).ids
+    assert await text_of(tokenizer_folder, tokenizer, prompt, *rules) == "dog and note"
+
+
 async def test_an_answer_is_continued_where_it_was_cut(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
     scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
     prompt = chat(tokenizer, "q")
