@@ -30,6 +30,10 @@ class ModelError(OpenClawError):
     """A model cannot be found, fetched, verified or understood."""
 
 
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+"""The code of a request that the model's window does not hold."""
+
+
 class RequestError(OpenClawError):
     """A client's request is wrong. `param` is the field at fault, `code` a machine-readable reason."""
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from openclaw_rl.errors import EngineRefused, ModelError
+from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, EngineRefused, ModelError
 from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.types import BASE_VERSION, EngineState, GenerateRequest, Publication, Sampling, ScoreRequest
 
@@ -33,7 +33,7 @@ def admit(request: GenerateRequest, state: EngineState) -> tuple[str, int]:
         raise EngineRefused(
             f"the prompt has {num_prompt} tokens and the context window of {state.model} is {state.context_window}, "
             "of which the answer needs at least one; shorten the conversation",
-            code="context_length_exceeded",
+            code=CONTEXT_LENGTH_EXCEEDED,
         )
     _check_ids("token_ids", request.token_ids, state)
     _check_ids("logit_bias", request.sampling.logit_bias, state)
@@ -51,7 +51,7 @@ def admit_score(request: ScoreRequest, state: EngineState) -> str:
             raise EngineRefused(
                 f"sequence {number} has {len(token_ids)} tokens and the context window of {state.model} is "
                 f"{state.context_window}; shorten it",
-                code="context_length_exceeded",
+                code=CONTEXT_LENGTH_EXCEEDED,
             )
         _check_ids(f"sequence {number}", token_ids, state)
     return version

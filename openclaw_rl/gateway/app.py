@@ -22,7 +22,7 @@ from openclaw_rl.gateway.dialects.chat import CHAT
 from openclaw_rl.gateway.dialects.messages import MESSAGES
 from openclaw_rl.gateway.dialects.messages.request import parse_count
 from openclaw_rl.gateway.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
-from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits
+from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits, Spoken
 from openclaw_rl.gateway.ending import end_named, read_name
 from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
@@ -40,6 +40,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _CLIENT_GONE = 499
 """What logs and metrics say of a request whose client did not wait for the answer."""
+
+_NO_TURN = turn_id("none", 0)
 
 _HTTP_ERRORS = {
     404: "there is no such route",
@@ -176,20 +178,24 @@ class App:
         crash_point("gateway.accepted")
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
-        exchange = await self._gateway.begin(spoken.request, identity, user=user, digest=digest, dialect=dialect.name)
+        try:
+            asked = spoken.request
+            exchange = await self._gateway.begin(asked, identity, user=user, digest=digest, dialect=dialect.name)
+            return await self._serve(request, spoken, exchange)
+        except RequestError as error:
+            said = spoken.refusal(self._envelope(spoken, _NO_TURN, ""), str(error), error.code)
+            if said is None:
+                raise
+            return web.Response(body=said, content_type="text/event-stream")
+
+    async def _serve(self, request: web.Request, spoken: Spoken, exchange: Exchange) -> web.StreamResponse:
         headers = {
             "X-OpenClaw-RL-Version": exchange.version,
             "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
             "X-Request-Id": _request_id(request),
             **SECURITY_HEADERS,
         }
-        envelope = Envelope(
-            token=secrets.token_hex(12),
-            turn_id=exchange.turn_ids[0],
-            created=int(time.time()),
-            model=spoken.request.model or self._model,
-            version=exchange.version,
-        )
+        envelope = self._envelope(spoken, exchange.turn_ids[0], exchange.version)
         renderer = self._gateway.renderer
         if spoken.stream:
             writer = spoken.events(envelope, exchange, renderer)
@@ -198,6 +204,15 @@ class App:
             response = await serve_whole(request, exchange, lambda: spoken.whole(envelope, exchange, renderer), headers)
         self._count(exchange)
         return response
+
+    def _envelope(self, spoken: Spoken, turn: str, version: str) -> Envelope:
+        return Envelope(
+            token=secrets.token_hex(12),
+            turn_id=turn,
+            created=int(time.time()),
+            model=spoken.request.model or self._model,
+            version=version,
+        )
 
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         self._user(request)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from openclaw_rl.errors import RequestError
+from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, RequestError
 from openclaw_rl.gateway.memory import TokenMemory, context_digest
 from openclaw_rl.gateway.sessions import Placement
 from openclaw_rl.protocols import Renderer
@@ -65,7 +65,7 @@ def room(prompt: Prompt, request: Request, context_window: int) -> int:
             f"prompt is too long: {len(prompt.ids)} tokens > {context_window} maximum, answer included; "
             "shorten the conversation or serve a model with a larger window",
             param="messages",
-            code="context_length_exceeded",
+            code=CONTEXT_LENGTH_EXCEEDED,
         )
     return min(request.sampling.max_tokens, left)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from openai import APIError
 
 from openclaw_rl.protocols import Renderer
 from tests.server import Server
-from tests.wire.asking import bot, text_of, turn_of, user
+from tests.wire.asking import bot, openai_client, text_of, turn_of, user
 
 WINDOW = 32_768
 
@@ -71,3 +73,19 @@ def test_other_dialects_refuse_in_their_own_shape(server: Server, words: str, pa
         assert told["error"]["code"] == "context_length_exceeded"
     else:
         assert (told["type"], told["error"]["type"]) == ("error", "invalid_request_error")
+
+
+def test_a_streamed_response_says_so_in_its_stream(server: Server, words: str) -> None:
+    """Where Codex looks for it; OpenAI's own client raises it as well."""
+    body: dict[str, Any] = {"input": [user(words + words[:30_000])], "stream": True}
+    answer = httpx.post(f"{server.url}/v1/responses", json=body, headers=server.headers, timeout=60)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/event-stream")
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert [event["type"] for event in events] == ["response.created", "response.failed"]
+    failed = events[-1]["response"]
+    assert (failed["status"], failed["error"]["code"]) == ("failed", "context_length_exceeded")
+    assert str(WINDOW) in failed["error"]["message"]
+    with pytest.raises(APIError, match=str(WINDOW)):
+        list(openai_client(server).responses.create(model="any", **body))
+    wrong = httpx.post(f"{server.url}/v1/responses", json={**body, "input": []}, headers=server.headers)
+    assert wrong.status_code == 400, "what is wrong with the request itself is an HTTP error"

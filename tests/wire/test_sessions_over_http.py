@@ -186,7 +186,8 @@ def test_a_client_says_that_a_session_is_over_in_a_request_of_its_own(server: Se
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"session_id": 3}', b'{"session_id": ""}', b"{"])
 def test_a_session_that_is_over_must_be_named(server: Server, body: bytes) -> None:
     answer = httpx.post(f"{server.url}/rollout", content=body, headers=server.headers)
-    assert answer.status_code == 400 and answer.json()["error"]["message"]
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
     assert httpx.post(f"{server.url}/rollout", json={"session_id": "x"}).status_code == 401
 
 

@@ -93,6 +93,10 @@ class Spoken(ABC):
     def whole(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> bytes:
         """The one JSON object of an answer that is not streamed."""
 
+    def refusal(self, envelope: Envelope, message: str, code: str | None) -> bytes | None:
+        """What a stream says in place of this error; None if an HTTP error is what its clients understand."""
+        return None
+
 
 class ErrorBody(Protocol):
     """An error in the shape that the dialect's clients understand."""

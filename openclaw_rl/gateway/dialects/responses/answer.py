@@ -122,6 +122,16 @@ class ResponsesStream:
         return out
 
 
+def refused(envelope: Envelope, wishes: Wishes, message: str, code: str) -> bytes:
+    """All events of a stream that says only why there is no answer."""
+    error = orjson.loads(error_body(message, status=400, code=code))["error"]
+    begun = _response(envelope, wishes, "in_progress", output=[])
+    failed = _response(envelope, wishes, "failed", output=[], error={"code": code, "message": error["message"]})
+    return _event("response.created", {"response": begun}, 0) + _event(
+        "response.failed", {"response": failed, "error": error}, 1
+    )
+
+
 def whole(envelope: Envelope, answer: Answer, wishes: Wishes, renderer: Renderer) -> bytes:
     """The one JSON object of an answer that is not streamed."""
     (message, completion), *_ = answer.answers

@@ -22,8 +22,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.dialects.responses.answer import ResponsesStream, Wishes, whole
+from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, RequestError
+from openclaw_rl.gateway.dialects.responses.answer import ResponsesStream, Wishes, refused, whole
 from openclaw_rl.gateway.dialects.responses.names import (
     ResponseName,
     free_form_arguments,
@@ -80,6 +80,12 @@ class ResponsesRequest(Spoken):
 
     def whole(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> bytes:
         return whole(envelope, answer, self.wishes, renderer)
+
+    def refusal(self, envelope: Envelope, message: str, code: str | None) -> bytes | None:
+        """Codex makes a conversation shorter when a stream says that it is too long, and gives up on an HTTP error."""
+        if not self.stream or code != CONTEXT_LENGTH_EXCEEDED:
+            return None
+        return refused(envelope, self.wishes, message, code)
 
 
 class _Message(Wire):
