@@ -34,7 +34,7 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 test: setup  ## run all tests; ARGS="-k name" are passed on
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients") $(ARGS)
 
-test-clients: setup  ## run the real agents against the server; installs them once, about 1 GB in ~/.cache/openclaw-rl
+test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
