@@ -23,7 +23,7 @@ import orjson
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.kinds import guessed_kind, told_kind, turn_label
-from openclaw_rl.gateway.wording import is_carrier, runtime_facts
+from openclaw_rl.gateway.wording import names_openclaw, runtime_facts
 from openclaw_rl.types import Message, Tool, TurnKind
 
 NoTrain = Literal["session", "message"]
@@ -66,11 +66,12 @@ def identify(
     runtime = runtime_facts(messages)
     source, key = _session_key(headers, body, runtime)
     kind = told_kind(headers, body)
+    is_openclaw = bool(runtime) or names_openclaw(messages)
     names = (key, runtime.get("session"), runtime.get("sessionId"), headers.get("x-session-key"))
     return Identity(
-        client=_client(headers, messages, runtime),
+        client="openclaw" if is_openclaw else _client(headers),
         session_key=key,
-        kind=guessed_kind(headers, body, names, messages, tools) if kind is None else kind,
+        kind=guessed_kind(headers, body, names, messages, tools, is_openclaw) if kind is None else kind,
         label=turn_label(headers, body),
         # A cache key may be shared by everything that an application does: it does not make one session of it.
         is_doubtful=kind is None and not tools and source not in ("", _CACHE_KEY),
@@ -148,9 +149,7 @@ def _left_out(name: str, said: object) -> NoTrain | None:
     raise RequestError(f"{name} is true, false, session or message", param=name)
 
 
-def _client(headers: Mapping[str, str], messages: Sequence[Message], runtime: Mapping[str, str]) -> str:
-    if runtime or "openclaw" in messages[0].content[:200].lower() or is_carrier(messages[-1]):
-        return "openclaw"
+def _client(headers: Mapping[str, str]) -> str:
     agent = headers.get("user-agent", "").split(" ")[0]
     return "".join(c for c in agent if c.isprintable())[:80] or "unknown"
 

@@ -183,6 +183,22 @@ def test_a_client_says_that_a_session_is_over_in_a_request_of_its_own(server: Se
     assert say_over(name, server.headers) == unknown, "it is over already"
 
 
+@pytest.mark.parametrize("route", ["/v1/sessions/{}/done", "/rollout"])
+def test_a_session_is_over_by_the_id_that_its_answers_name(server: Server, route: str) -> None:
+    with Admin(server) as admin:
+        keys = [admin.add_key(name)[1] for name in ("bob", "eve")]
+    bob, eve = ({"Authorization": f"Bearer {key}"} for key in keys)
+    shown = ask(server, [user("say one")], session_id=f"b{len(route)}", headers=bob)[1].session
+
+    def say_over(headers: dict[str, str]) -> bool:
+        url = f"{server.url}{route.format(shown)}"
+        return bool(httpx.post(url, json={"session_id": shown}, headers=headers).json()["ended"])
+
+    assert shown == f"bob/b{len(route)}"
+    assert [say_over(who) for who in (eve, server.headers, bob, bob)] == [False, False, True, False]
+    assert closed(server, shown) is not None
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"session_id": 3}', b'{"session_id": ""}', b"{"])
 def test_a_session_that_is_over_must_be_named(server: Server, body: bytes) -> None:
     answer = httpx.post(f"{server.url}/rollout", content=body, headers=server.headers)
@@ -288,9 +304,19 @@ def test_next_state_has_all_tool_results(server: Server) -> None:
         ("You are a title generator.", "hello", [], "side"),
         ("You are a context summarization assistant.", "<conversation>\nUser: hi", [], "side"),
         ("You write a title generator in Python.", "hello", TOOLS, "main"),
-        ("You are an agent.", "Follow the heartbeat monitor scratch context.\nCurrent time: 12:00", TOOLS, "side"),
+        (
+            "You are an agent inside OpenClaw.",
+            "Follow the heartbeat monitor scratch context.\nCurrent time: 12:00",
+            TOOLS,
+            "side",
+        ),
         ("You are an agent.", "[cron:7 nightly] sweep", TOOLS, "side"),
-        ("You are an agent.", "Pre-compaction memory flush. Store durable memories only in MEMORY.md", TOOLS, "side"),
+        (
+            "You are an agent inside OpenClaw.",
+            "Pre-compaction memory flush. Store durable memories only in MEMORY.md",
+            TOOLS,
+            "side",
+        ),
         ("You are an agent.", "Please fix [cron:7] for me", TOOLS, "main"),
     ],
 )

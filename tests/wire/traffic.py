@@ -597,6 +597,60 @@ def openclaw_of_march() -> Case:
 
 
 @case
+def openclaw_of_march_by_itself() -> Case:
+    """2026.3, what nobody asked for: a due reminder and a heartbeat of the owner's own in the session, a sub-agent and
+    a file name in sessions of their own. The greeting after `/new` has the time of its run too, and is for a person."""
+    prompt = system(
+        "You are a personal assistant running inside OpenClaw.\nRuntime: agent=main | host=box | model=rl/m"
+    )
+    now = "\nCurrent time: Monday, January 7th, 2030 - 9:30 AM (UTC) / 2030-01-07 09:30 UTC"
+    first, then = parts(stamped("march by itself {{Hello to you, early in March.}}")), parts(stamped("shorter {{Hi.}}"))
+    history = [prompt, first, bot("Hello to you, early in March.")]
+    due = parts("A scheduled reminder was triggered: drink water. Pass it on. {{Drink!}}" + now)
+    beat = parts("See whether there is mail; if there is none reply HEARTBEAT_OK. {{HEARTBEAT_OK}}" + now)
+    child = parts(stamped("[Subagent Context] You work for another agent.\n\n[Subagent Task]: find it {{Found.}}"))
+    slug = parts("Of this conversation make a filename slug, one or two words.\n\nuser: hi {{hi-there}}")
+    greeting = parts("A new session was begun with /new or /reset. Say hello. {{Good morning.}}" + now)
+    event = parts("System (untrusted): [2030-01-07 09:31:00 UTC] A node came {{NO_REPLY}}")
+    step: Json = {"tools": 24, "headers": {"user-agent": "OpenAI/JS 6.26.0"}}
+    return Case(
+        steps=[
+            Step(messages=history[:2], session="by-itself", **step),
+            Step(messages=[*history, due], session="by-itself", turn=1, parent=0, kind="side", **step),
+            Step(messages=[*history, beat], session="by-itself", turn=2, parent=0, kind="side", **step),
+            Step(messages=[*history, event], session="by-itself", turn=3, parent=0, kind="side", **step),
+            Step(messages=[prompt, child], session="march-child", kind="side", **step),
+            Step(messages=[prompt, slug], session="march-slug", kind="side", **step),
+            Step(messages=[prompt, greeting], session="march-new", **step),
+            Step(messages=[*history, then], session="by-itself", turn=4, parent=0, **step),
+        ],
+        next_states={"by-itself.0": [then["content"][0]["text"]]},
+    )
+
+
+@case
+def opencode_queued() -> Case:
+    """What a person said while the agent worked comes in a reminder, and stands in later history by itself."""
+    key = "ses_5f0c" + uid("queued")[:8]
+    agent, first = system("You are a coding agent."), user("list them {{call ls -l}}")
+    loop = [agent, first, bot("", call("ls -l", "call_q_1")), result("a.txt", "call_q_1")]
+    words = "no, find them {{call find}}"
+    wrapped = user(
+        f"<system-reminder>\nThe user sent this message:\n{words}\n\nPlease address this message.\n</system-reminder>"
+    )
+    found = [*loop, user(words), bot("", call("find", "call_q_2")), result("b.txt {{There.}}", "call_q_2")]
+    step: Json = {"session": key, "tools": 10, "headers": {"x-session-id": key, "x-session-affinity": key}}
+    return Case(
+        steps=[
+            Step(messages=[agent, first], **step),
+            Step(messages=[*loop, wrapped], turn=1, parent=0, **step),
+            Step(messages=found, turn=2, parent=1, **step),
+        ],
+        next_states={f"{key}.0": ["a.txt", wrapped["content"]], f"{key}.1": [found[-1]["content"]]},
+    )
+
+
+@case
 def opencode() -> Case:
     """The title has the session's id and arrives before the first main call."""
     key = "ses_5f0c" + uid("opencode")[:8]
@@ -686,6 +740,69 @@ def codex() -> Case:
             ),
         ],
         next_states={f"{key}.0": [then["content"]]},
+    )
+
+
+@case
+def claude_code_by_itself() -> Case:
+    """A sub-agent has the session's id and a header of its own; a compaction still offers the tools, and forbids them.
+    The report of a sub-agent is a reminder and nothing else."""
+    key = uid("claude-itself")
+    named = {"x-claude-code-session-id": key}
+    child = {**named, "x-claude-code-agent-id": "a0b1c2d3e4f5a6b78"}
+    agent, worker = system("You are an agent for the terminal."), system("You do one job for another agent.")
+    first, then = user("ask somebody {{I have asked.}}"), user("thanks {{Gladly.}}")
+    report = user("<system-reminder>\n<task-notification>it counted nine</task-notification>\n</system-reminder>")
+    summary = "Use text only, do not call any tools here.\n\nYour task is to write a full summary of the conversation."
+    history = [agent, first, bot("I have asked.")]
+    step: Json = {"session": key, "tools": 12}
+    return Case(
+        steps=[
+            Step(messages=[agent, first], headers=named, **step),
+            Step(messages=[worker, user("count them {{Nine.}}")], turn=1, kind="side", headers=child, **step),
+            Step(messages=[*history, report], turn=2, parent=0, kind="side", headers=named, **step),
+            Step(
+                messages=[*history, user(summary + " {{All of it.}}")],
+                turn=3,
+                parent=0,
+                kind="side",
+                headers=named,
+                **step,
+            ),
+            Step(messages=[*history, then], turn=4, parent=0, headers=named, **step),
+        ],
+        next_states={f"{key}.0": [then["content"]]},
+    )
+
+
+@case
+def claude_code_upkeep() -> Case:
+    """A question of one token and a title come first; a reminder behind a tool result changes nothing; what is asked
+    for behind the whole history is told by its class, or by an order in capitals."""
+    key = uid("claude-upkeep")
+    named = {"x-claude-code-session-id": key}
+    agent, first = system("You are an agent for the terminal."), user("fix the parser {{call make fix}}")
+    title = system("You are an agent.\nWrite a plain title (3-7 words) that names the goal of this coding session.")
+    ran = [agent, first, bot(None, call("make fix", "call_u_1")), result("fixed", "call_u_1")]
+    fixed = "It is fixed: the parser was one token short."
+    reminder = user(f"<system-reminder>\nThe list is empty. {{{{{fixed}}}}}\n</system-reminder>")
+    history = [*ran, bot(fixed)]
+    guess = user("[PREDICTION MODE: say what he may type next.] {{run it}}")
+    notes = user("Write down what is worth keeping. {{Kept.}}")
+    then = user("no, it is not {{Sorry.}}")
+    step: Json = {"session": key, "headers": named}
+    told = {**step, "headers": {**named, "x-claude-code-request-class": "auxiliary"}}
+    return Case(
+        steps=[
+            Step(messages=[user("quota {{Q}}")], kind="side", body={"max_tokens": 1}, **step),
+            Step(messages=[title, user("fix the parser {{Parser}}")], turn=1, kind="side", **step),
+            Step(messages=[agent, first], turn=2, tools=12, **step),
+            Step(messages=[*ran, reminder], turn=3, parent=2, tools=12, **step),
+            Step(messages=[*history, guess], turn=4, parent=3, kind="side", tools=12, **step),
+            Step(messages=[*history, notes], turn=5, parent=3, kind="side", tools=12, **told),
+            Step(messages=[*history, then], turn=6, parent=3, tools=12, **step),
+        ],
+        next_states={f"{key}.2": ["fixed"], f"{key}.3": [then["content"]]},
     )
 
 
