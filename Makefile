@@ -29,10 +29,11 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 	$(BIN)/openclaw-rl up $(ARGS)
 
-# Two workers, for two cores; the tests of a file stay together, as they share a server. Tests that need a GPU run where
+# Two workers, for two cores; the tests of a file stay together, as they share a server, and in their order: the long
+# ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
