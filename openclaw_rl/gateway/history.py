@@ -31,6 +31,7 @@ from openclaw_rl.types import Message
 _DIGEST_BYTES = 16
 _AUTOMATIC = b"automatic"
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_BRACKETED_LINE = re.compile(r"\n\[[^\n]+\][ \t]*\n?")
 _MIN_TELLING_CHARS = 40
 """Shorter answers ("Done.") are given again and again; a longer one is recognised wherever it stands."""
 _MAX_SPLITS = 64
@@ -62,12 +63,16 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The assistant message at `position` of a history; `before` names what stands above it."""
+    """The assistant message at `position` of a history; `before` names what stands above it.
+
+    `has_telling_tail`: with the opening of the message before it, it is long enough to be told from others.
+    """
 
     position: int
     fingerprint: Fingerprint
     before: bytes
     message: Message
+    has_telling_tail: bool
 
     def as_two(self) -> Iterator[tuple[bytes, Message]]:
         """The ways to read the message as two answers, A and B, that a client wrote as one: `whole` after A, and B."""
@@ -92,8 +97,16 @@ class Asked:
     opening: bytes
 
     def is_repeated_by(self, other: Asked) -> bool:
-        """Whether `other` asks the same: in the same words, or wrapped in what a client says about the failure."""
-        return self.base == other.base and bool(self.words) and f"\n{self.words}\n" in f"\n{other.words}\n"
+        """Whether `other` asks the same: in the same words, or wrapped in what a client says about the failure, which
+        is a bracketed note above them and a paragraph behind, or a request to go on behind them."""
+        if self.base != other.base or not self.words:
+            return False
+        above, found, behind = f"\n{other.words}\n".partition(f"\n{self.words}\n")
+        if not found:
+            return False
+        if above:
+            return _BRACKETED_LINE.fullmatch(above) is not None and (not behind or behind.startswith("\n"))
+        return not behind or are_nudging(behind.strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,7 @@ def trace(user: str, messages: Iterable[Message]) -> Trace:
     """Walks a history once. The user is part of every fingerprint: nobody continues another's conversation."""
     owner = whole = opening = _digest(user.encode())
     asked: Asked | None = None
+    num_opening = 0
     answers: list[Answered] = []
     for position, message in enumerate(messages):
         if not is_spoken(message):
@@ -128,10 +142,14 @@ def trace(user: str, messages: Iterable[Message]) -> Trace:
         digest = _AUTOMATIC if is_users and are_automatic(words) else _message_digest(message, words)
         before, whole = whole, _join(whole, digest)
         if message.role == "assistant":
-            answers.append(Answered(position, _fingerprint(owner, before, opening, message, digest), before, message))
+            fingerprint = _fingerprint(owner, before, opening, message, digest)
+            is_telling = num_opening + _num_chars(message) >= _MIN_TELLING_CHARS
+            answers.append(Answered(position, fingerprint, before, message, is_telling))
         if is_users and are_nudging(words):
             continue  # it is never seen again: what it was added to is what led to the answer
-        opening = _opening_digest(words) if is_users and digest != _AUTOMATIC else digest
+        first = _opening(words) if is_users else words
+        opening = _opening_digest(first) if is_users and digest != _AUTOMATIC else digest
+        num_opening = len(first) if digest != _AUTOMATIC else 0
         asked = Asked(before, words, opening) if message.role != "assistant" else None
     return Trace(tuple(answers), asked, owner, whole, opening)
 
@@ -168,9 +186,12 @@ def answer_digest(message: Message) -> bytes:
 
 
 def _fingerprint(owner: bytes, before: bytes, opening: bytes, answer: Message, digest: bytes) -> Fingerprint:
-    num_chars = len(answer.content.strip()) + sum(len(call.arguments) for call in answer.tool_calls)
-    own = _digest(b"own" + owner + digest) if num_chars >= _MIN_TELLING_CHARS else b""
+    own = _digest(b"own" + owner + digest) if _num_chars(answer) >= _MIN_TELLING_CHARS else b""
     return Fingerprint(_join(before, digest), _digest(owner + opening + digest), own)
+
+
+def _num_chars(answer: Message) -> int:
+    return len(answer.content.strip()) + sum(len(call.arguments) for call in answer.tool_calls)
 
 
 def _message_digest(message: Message, words: str) -> bytes:
@@ -183,9 +204,12 @@ def _message_digest(message: Message, words: str) -> bytes:
     return _digest("\x00".join(parts).encode("utf-8", "surrogatepass"))
 
 
-def _opening_digest(words: str) -> bytes:
-    """Names a user message by its first paragraph: clients put rules and files behind it, and take them away later."""
-    opening = _PARAGRAPH_END.split(words, maxsplit=1)[0].rstrip()
+def _opening(words: str) -> str:
+    """The first paragraph of a user message: clients put rules and files behind it, and take them away later."""
+    return _PARAGRAPH_END.split(words, maxsplit=1)[0].rstrip()
+
+
+def _opening_digest(opening: str) -> bytes:
     return _digest(b"opening\x00" + opening.encode("utf-8", "surrogatepass"))
 
 

@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from openclaw_rl.gateway.history import Answered, Asked, Fingerprint, Trace, after, answer_digest, reaction, trace
 from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind, turn_id
@@ -120,8 +120,28 @@ class Placement:
         return any(a.position == self.parent_position and a.fingerprint.whole == whole for a in self.trace.answers)
 
 
-_Index = defaultdict[K, dict[str, KnownTurn]]
-"""Turns by something they share, each under its id, in the order of their arrival."""
+class _Index(Generic[K]):
+    """Turns by something they share, in the order of their arrival: of each session, and of all of them (None)."""
+
+    def __init__(self) -> None:
+        self._turns: defaultdict[tuple[K, str | None], dict[str, KnownTurn]] = defaultdict(dict)
+
+    def add(self, key: K, turn: KnownTurn) -> None:
+        for scope in (turn.session, None):
+            self._turns[key, scope][turn.id] = turn
+
+    def newest(self, key: K, scope: str | None) -> list[KnownTurn]:
+        """The turns under `key` in the session `scope` (None: in any), newest first, as many as can matter."""
+        turns = self._turns.get((key, scope))
+        return list(islice(reversed(turns.values()), _MAX_TWINS)) if turns else []
+
+    def discard(self, key: K, turn: KnownTurn) -> None:
+        for scope in (turn.session, None):
+            turns = self._turns.get((key, scope))
+            if turns is not None:
+                turns.pop(turn.id, None)
+                if not turns:
+                    del self._turns[key, scope]
 
 
 @dataclass(slots=True)
@@ -152,11 +172,11 @@ class Sessions:
         self._clock = clock
         self._open: dict[str, _OpenSession] = {}
         self._by_key: dict[tuple[str, str], str] = {}
-        self._by_digest: _Index[tuple[str, str]] = defaultdict(dict)
-        self._by_whole: _Index[bytes] = defaultdict(dict)
-        self._by_tail: _Index[bytes] = defaultdict(dict)
-        self._by_own: _Index[bytes] = defaultdict(dict)
-        self._failed: _Index[bytes] = defaultdict(dict)
+        self._by_digest: _Index[tuple[str, str]] = _Index()
+        self._by_whole: _Index[bytes] = _Index()
+        self._by_tail: _Index[bytes] = _Index()
+        self._by_own: _Index[bytes] = _Index()
+        self._failed: _Index[bytes] = _Index()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -165,6 +185,7 @@ class Sessions:
         """Puts a session from the store back into the index: at start, or when a client names it again."""
         session = outline.session
         home = self._admit(session, outline.next_index)
+        home.has_tools = outline.has_tools
         for row in outline.turns:
             turn = KnownTurn(
                 session=session.id,
@@ -179,7 +200,7 @@ class Sessions:
                 has_next_state=row.has_next_state or session.closed_at is not None,
             )
             home.turns[turn.index] = turn
-            self._by_digest[session.user, turn.digest][turn.id] = turn
+            self._by_digest.add((session.user, turn.digest), turn)
             self._index_answer(turn)
 
     def knows(self, user: str, key: str) -> bool:
@@ -188,13 +209,15 @@ class Sessions:
 
     def open_as(self, user: str, name: str) -> list[str]:
         """The open sessions that this user calls so, or so with a number after it: clients count what they begin anew
-        under one name (`NAME:3`)."""
+        under one name (`NAME:3`). If there is none, those whose ids are so."""
 
         def is_so(key: str) -> bool:
             head, colon, number = key.rpartition(":")
             return key == name or (head == name and bool(colon) and number.isdecimal())
 
-        return [found for (owner, key), found in self._by_key.items() if owner == user and is_so(key)]
+        mine = [(key, found) for (owner, key), found in self._by_key.items() if owner == user]
+        named = [found for key, found in mine if is_so(key)]
+        return named or [found for _, found in mine if is_so(found)]
 
     def is_open(self, session_id: str) -> bool:
         return session_id in self._open
@@ -279,7 +302,7 @@ class Sessions:
         del self._open[session_id]
         del self._by_key[home.session.user, home.session.key or home.session.id]
         for turn in home.turns.values():
-            _discard(self._by_digest, (home.session.user, turn.digest), turn)
+            self._by_digest.discard((home.session.user, turn.digest), turn)
             self._forget_answer(turn)
             self._forget_failure(turn)
         dangling = tuple(
@@ -316,23 +339,22 @@ class Sessions:
 
     def _answered(self, followed: Trace, scope: str | None, context: bytes) -> dict[int, KnownTurn]:
         """The known turn behind each assistant message, all in one session: that of the newest match."""
-        found: dict[int, KnownTurn] = {}
-        for answer in reversed(followed.answers):
-            turn = self._match(answer, scope, context)
-            if turn is not None:
-                found[answer.position] = turn
-                scope = turn.session
-        return dict(sorted(found.items()))
+        if scope is None:
+            matches = (self._match(answer, None, context) for answer in reversed(followed.answers))
+            newest = next((turn for turn in matches if turn is not None), None)
+            scope = newest.session if newest is not None else ""
+        found = ((answer.position, self._match(answer, scope, context)) for answer in followed.answers)
+        return {position: turn for position, turn in found if turn is not None}
 
     def _match(self, answer: Answered, scope: str | None, context: bytes) -> KnownTurn | None:
-        whole = _newest(self._by_whole, answer.fingerprint.whole, scope)
+        whole = self._by_whole.newest(answer.fingerprint.whole, scope)
         if whole:
             return min(whole, key=lambda t: (t.context != context, t.has_next_state))
-        tail = _newest(self._by_tail, answer.fingerprint.tail, scope)
-        # The last exchange alone ("go on", "Done.") may occur in many sessions: then it proves nothing.
-        if tail:
+        tail = self._by_tail.newest(answer.fingerprint.tail, scope)
+        # The last exchange alone ("go on", "Done.") may occur in many sessions, known or not: then it proves nothing.
+        if tail and (scope is not None or answer.has_telling_tail):
             return tail[0] if len({t.session for t in tail}) == 1 else None
-        own = _newest(self._by_own, answer.fingerprint.own, scope) if answer.fingerprint.own else []
+        own = self._by_own.newest(answer.fingerprint.own, scope) if answer.fingerprint.own else []
         return own[0] if len(own) == 1 else None
 
     def _newest_answer(
@@ -343,23 +365,23 @@ class Sessions:
         unknown = [a for a in followed.answers if a.position > position]
         for answer in unknown[: -_MAX_TAKEN_APART - 1 : -1]:
             for first, second in answer.as_two():
-                turns = _newest(self._by_whole, first, scope)
+                turns = self._by_whole.newest(first, scope)
                 if turns:
-                    later = _newest(self._by_whole, after(first, second), scope)
+                    later = self._by_whole.newest(after(first, second), scope)
                     return answer.position, (later or turns)[0]
         return (position, answered[position]) if answered else (None, None)
 
     def _retried(
         self, arrival: Arrival, followed: Trace, scope: str | None, answered: Mapping[int, KnownTurn]
     ) -> KnownTurn | None:
-        for turn in _newest(self._by_digest, (arrival.user, arrival.digest), scope):
+        for turn in self._by_digest.newest((arrival.user, arrival.digest), scope):
             wanted = arrival.is_retry or not (turn.delivered or turn.has_next_state)
             if turn.state != "running" and wanted:
                 return turn
         asked = followed.asked
         if asked is None:
             return None
-        for turn in _newest(self._failed, asked.base, scope):
+        for turn in self._failed.newest(asked.base, scope):
             # Without a name or a common past, only the very same words are the same question.
             is_same = turn.asked == asked or bool(scope or answered)
             if is_same and turn.asked is not None and turn.asked.is_repeated_by(asked):
@@ -379,9 +401,9 @@ class Sessions:
             turn.state = "running"
             home.num_running += 1
             if turn.digest != arrival.digest:
-                _discard(self._by_digest, (arrival.user, turn.digest), turn)
+                self._by_digest.discard((arrival.user, turn.digest), turn)
                 turn.digest, turn.context = arrival.digest, arrival.context
-                self._by_digest[arrival.user, turn.digest][turn.id] = turn
+                self._by_digest.add((arrival.user, turn.digest), turn)
             if turn.asked is not None:
                 followed = followed.asked_as(turn.asked)
         position, parent = next(((p, t) for p, t in answered.items() if t.index == turn.parent), (None, None))
@@ -400,7 +422,7 @@ class Sessions:
         )
 
     def _twin_session(self, arrival: Arrival) -> _OpenSession | None:
-        twins = _newest(self._by_digest, (arrival.user, arrival.digest), None)
+        twins = self._by_digest.newest((arrival.user, arrival.digest), None)
         return self._open[twins[0].session] if twins else None
 
     def _new_session(self, arrival: Arrival, now: float) -> _OpenSession:
@@ -446,7 +468,7 @@ class Sessions:
         home.turns[turn.index] = turn
         home.next_index += 1
         home.num_running += 1
-        self._by_digest[home.session.user, turn.digest][turn.id] = turn
+        self._by_digest.add((home.session.user, turn.digest), turn)
 
     def _ran(self, turn: KnownTurn) -> None:
         home = self._open[turn.session]
@@ -455,24 +477,24 @@ class Sessions:
 
     def _index_answer(self, turn: KnownTurn) -> None:
         if turn.fingerprint is not None:
-            self._by_whole[turn.fingerprint.whole][turn.id] = turn
-            self._by_tail[turn.fingerprint.tail][turn.id] = turn
+            self._by_whole.add(turn.fingerprint.whole, turn)
+            self._by_tail.add(turn.fingerprint.tail, turn)
             if turn.fingerprint.own:
-                self._by_own[turn.fingerprint.own][turn.id] = turn
+                self._by_own.add(turn.fingerprint.own, turn)
 
     def _index_failure(self, turn: KnownTurn) -> None:
         if turn.asked is not None:
-            self._failed[turn.asked.base][turn.id] = turn
+            self._failed.add(turn.asked.base, turn)
 
     def _forget_failure(self, turn: KnownTurn) -> None:
         if turn.asked is not None:
-            _discard(self._failed, turn.asked.base, turn)
+            self._failed.discard(turn.asked.base, turn)
 
     def _forget_answer(self, turn: KnownTurn) -> None:
         if turn.fingerprint is not None:
-            _discard(self._by_whole, turn.fingerprint.whole, turn)
-            _discard(self._by_tail, turn.fingerprint.tail, turn)
-            _discard(self._by_own, turn.fingerprint.own, turn)
+            self._by_whole.discard(turn.fingerprint.whole, turn)
+            self._by_tail.discard(turn.fingerprint.tail, turn)
+            self._by_own.discard(turn.fingerprint.own, turn)
             turn.fingerprint = None
 
     def _next_state(
@@ -496,19 +518,3 @@ def session_id(user: str, key: str) -> str:
     No two users can meet in one id: user names hold no slash, and a local key with one is prefixed too.
     """
     return key if user == LOCAL_USER and "/" not in key else f"{user}/{key}"
-
-
-def _newest(index: _Index[K], key: K, scope: str | None) -> list[KnownTurn]:
-    """The turns under `key` in the session `scope` (None: in any), newest first, as many as can matter."""
-    turns = index.get(key)
-    if not turns:
-        return []
-    return [t for t in islice(reversed(turns.values()), _MAX_TWINS) if scope in (None, t.session)]
-
-
-def _discard(index: _Index[K], key: K, turn: KnownTurn) -> None:
-    turns = index.get(key)
-    if turns is not None:
-        turns.pop(turn.id, None)
-        if not turns:
-            del index[key]

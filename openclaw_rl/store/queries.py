@@ -183,6 +183,7 @@ def _outlines(connection: Connection, which: ColumnElement[bool]) -> list[Sessio
             *(turn.c[name] for name in TurnOutline.__dataclass_fields__ if name in turn.c),
             turn.c.session,
             state.c.index.is_not(None).label("has_next_state"),
+            (turn.c.tools != b"").label("has_tools"),
         )
         .join(schema.session, schema.session.c.id == turn.c.session)
         .outerjoin(state, same_turn)

@@ -31,9 +31,12 @@ from openclaw_rl.terminal.client import ServerRefused
 from openclaw_rl.terminal.connect_check import Arrival, check_first_turn, run_client
 from openclaw_rl.terminal.connect_clients import (
     CLIENTS,
+    HIDDEN_KEY,
     Client,
     Home,
     Served,
+    keys_in,
+    masked,
     model_name,
     openclaw_provider,
     window_warning,
@@ -44,9 +47,6 @@ from openclaw_rl.terminal.connect_records import Connection, drop_connection, re
 from openclaw_rl.terminal.keys import close_key, make_key
 from openclaw_rl.terminal.screen import make_console, print_json, printable
 from openclaw_rl.types import LOCAL_USER, Json
-
-_HIDDEN_KEY = "ocrl-…"
-"""Stands for the key wherever something is only shown."""
 
 
 class NotConnected(OpenClawError):
@@ -92,14 +92,19 @@ def connect(
         console.print(said, markup=False, soft_wrap=True)
     plan = _agreed_plan(client, shown, old, openclaw, confirm) if writes else Plan()
     served, key_id = asyncio.run(_with_key(config, client, shown, old))
-    if writes:
-        _write(config, client, plan, served, key_id, old, openclaw)
-    else:
-        settings = old or Connection(client=client.name, key_id=key_id, key=served.key)
-        write_connection(data_dir, replace(settings, key_id=key_id, key=served.key))
-        if not as_json:
-            sys.stdout.write(_printed(client, served))  # to be copied, or read by a shell
-            sys.stdout.flush()
+    try:
+        if writes:
+            _write(config, client, plan, served, key_id, old, openclaw)
+        else:
+            settings = old or Connection(client=client.name, key_id=key_id, key=served.key)
+            write_connection(data_dir, replace(settings, key_id=key_id, key=served.key))
+    except BaseException:
+        if old is None or old.key_id != key_id:
+            _close_key(config, key_id)
+        raise
+    if not writes and not as_json:
+        sys.stdout.write(_printed(client, served))  # to be copied, or read by a shell
+        sys.stdout.flush()
     found = _check(config, client, served, try_client=try_client)
     if as_json:
         print_json(_report(client, served, key_id, plan, warning, found))
@@ -122,10 +127,13 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
     undone = [(edit, files.undo(edit, files.read_text(edit.path))) for edit in old.edits]
     openclaw = shutil.which("openclaw")
     for edit, back in undone:
-        for line in _diff(edit.path, files.read_text(edit.path), back.text, hide=old.key):
+        now = files.read_text(edit.path)
+        if now != back.text:
+            files.refuse_read_only(edit.path)
+        for line in _diff(edit.path, now, back.text):
             console.print(line, soft_wrap=True)
     for change in reversed(old.changes):
-        console.print(Text(program.as_command(program.undo_words(change)), "dim"), soft_wrap=True)
+        console.print(Text(masked(program.as_command(program.undo_words(change))), "dim"), soft_wrap=True)
     confirm(f"Disconnect {client.name}?")
     left = [words for _, back in undone for words in back.left]
     for edit, back in undone:
@@ -155,7 +163,7 @@ async def _ask_server(config: Config) -> Served:
         if reason is not None:
             raise ServerGone(f"the server at {address.url} is not ready: {reason}")
         model, window = await wire.served()
-    return Served(url=address.url, model=model_name(model), window=window, key=_HIDDEN_KEY)
+    return Served(url=address.url, model=model_name(model), window=window, key=HIDDEN_KEY)
 
 
 async def _with_key(config: Config, client: Client, served: Served, old: Connection | None) -> tuple[Served, str]:
@@ -191,12 +199,20 @@ def _plan(client: Client, served: Served, old: Connection | None, openclaw: str 
 
 
 def _edit(client: Client, settings: Settings, old: Connection | None) -> Edit:
-    """The change of one file, from what it is without an earlier connection."""
+    """The change of one file, from what it is without an earlier connection. One of another data directory is not
+    ours to undo, and could not be undone any more once ours lay above it."""
     path = files.real_path(settings.path)
+    files.refuse_read_only(path)
     text, mode = files.read_text(path), files.mode_of(path)
     for earlier in old.edits if old is not None else ():
         if earlier.path == path:
             text, mode = files.undo(earlier, text).text, earlier.mode
+    if keys_in(text or "") - ({old.key} if old is not None else set()):
+        raise ConfigError(
+            f"{path} is left alone: it holds the key of another connection; undo that one first, with `openclaw-rl "
+            f"connect {client.name} --remove --data-dir DIR` and the data directory that it was made with, or take "
+            "the key out by hand"
+        )
     return files.plan_edit(settings, client.name, text, mode)
 
 
@@ -207,7 +223,7 @@ def _agreed_plan(
     console = make_console("stderr")
     with console.status(f"what {client.name} has now …", spinner_style="dim"):
         plan = _plan(client, shown, old, openclaw)
-    for line in _preview(plan, old):
+    for line in _preview(plan):
         console.print(line, soft_wrap=True)
     confirm(f"Connect {client.name}?")
     return plan
@@ -243,7 +259,7 @@ def _write(
                 files.write_text(edit.path, edit.after, 0o600)
             if openclaw is not None:
                 OpenClaw(openclaw).apply(plan.changes, old.changes if old else ())
-    except OpenClawError:
+    except BaseException:
         for edit in plan.edits:
             if files.read_text(edit.path) == edit.after:
                 files.write_text(edit.path, edit.before, edit.mode or 0o600)
@@ -251,8 +267,6 @@ def _write(
             drop_connection(data_dir, client.name)
         else:
             write_connection(data_dir, old)
-        if old is None or old.key_id != key_id:
-            _close_key(config, key_id)
         raise
 
 
@@ -270,20 +284,18 @@ def _check(config: Config, client: Client, served: Served, *, try_client: bool) 
         return Arrival(ok=False, text=f"what became of a first turn cannot be read: {error}")
 
 
-def _preview(plan: Plan, old: Connection | None) -> Iterator[Text]:
+def _preview(plan: Plan) -> Iterator[Text]:
     """What will change, as a person reads it, without the key."""
-    hide = old.key if old is not None else None
     for edit in plan.edits:
-        now = files.read_text(edit.path)
-        yield from _diff(edit.path, now, edit.after, hide=hide)
+        yield from _diff(edit.path, files.read_text(edit.path), edit.after)
     for change in plan.changes:
         if change.was_set:
-            yield Text(f"# {change.path} is {json.dumps(change.before)} now", "dim")
-        yield Text(program.as_command(program.set_words(change)), "green")
+            yield Text(f"# {change.path} is {masked(json.dumps(change.before))} now", "dim")
+        yield Text(masked(program.as_command(program.set_words(change))), "green")
 
 
-def _diff(path: Path, now: str | None, then: str | None, *, hide: str | None) -> Iterator[Text]:
-    before, after = ((text or "").replace(hide or _HIDDEN_KEY, _HIDDEN_KEY) for text in (now, then))
+def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
+    before, after = (masked(text or "") for text in (now, then))
     yield Text(f"{path}{' (new)' if now is None else ' (goes)' if then is None else ''}", "bold")
     if then is None:
         return

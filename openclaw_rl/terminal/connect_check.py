@@ -20,7 +20,7 @@ from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.address import ServerGone
 from openclaw_rl.terminal.client import Client as Wire
 from openclaw_rl.terminal.client import ServerRefused
-from openclaw_rl.terminal.connect_clients import Client, Served
+from openclaw_rl.terminal.connect_clients import Client, Served, masked
 from openclaw_rl.terminal.screen import one_line
 from openclaw_rl.types import Json, split_turn_id
 
@@ -173,7 +173,7 @@ def run_client(store: StoreConfig, client: Client, program: str) -> Arrival:
             return Arrival(ok=False, text=f"{client.name} could not be run: {type(error).__name__}")
         if (turn := _newest_main(store, started)) is not None:
             return arrival(store, client, turn)
-        said = f"exit status {done.returncode}: {one_line(done.stderr or done.stdout, 300)}"
+        said = f"exit status {done.returncode}: {one_line(masked(done.stderr or done.stdout), 300)}"
     return Arrival(ok=False, text=f"{client.name} ran, but no main turn arrived ({said})")
 
 

@@ -6,6 +6,7 @@ Pure, but for the variables with which people move those files. A client is one 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ PROVIDER = "rl"
 BIG_MODEL = "Qwen/Qwen3-4B-Instruct-2507"
 """A small model with a window that is large enough for every agent here."""
 
+HIDDEN_KEY = "ocrl-…"
+"""Stands for a key wherever something is only shown."""
+
+_KEY = re.compile(r"ocrl-[A-Za-z0-9_-]+")
 _TITLE = "OpenClaw-RL"
 _MAX_ANSWER = 8192
 
@@ -80,6 +85,20 @@ class Client:
     def needs_window(self) -> int:
         """Tokens: twice its first request, rounded up to a power of two; the other half is for the work itself."""
         return 1 << (2 * self.first_tokens - 1).bit_length() if self.first_tokens else 0
+
+
+def keys_in(text: str) -> set[str]:
+    """The keys of ours, of whatever server, that stand in a text."""
+    return set(_KEY.findall(text))
+
+
+def masked(text: str) -> str:
+    """A text that may be shown.
+
+    >>> masked("key: ocrl-s3cret_x")
+    'key: ocrl-…'
+    """
+    return _KEY.sub(HIDDEN_KEY, text)
 
 
 def model_name(served: str) -> str:
@@ -167,6 +186,7 @@ def _claude_variables(served: Served) -> dict[str, str]:
         **dict.fromkeys(names, served.model),
         "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(served.max_answer),
         "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(served.window),  # it takes an unknown model's for a million
+        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",  # each request says what it is for
     }
 
 

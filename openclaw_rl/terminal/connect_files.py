@@ -110,6 +110,15 @@ def mode_of(path: Path) -> int | None:
         return None
 
 
+def refuse_read_only(path: Path) -> None:
+    """A file that its owner protected is not replaced behind his back, which his folder would allow."""
+    mode = mode_of(path)
+    if mode is not None and not mode & 0o200:
+        raise ConfigError(
+            f"{path} is left alone: it is read-only; `chmod u+w` it first, or see the settings with --print"
+        )
+
+
 def plan_edit(settings: Settings, client: str, text: str | None, mode: int | None) -> Edit:
     """`text` is the file without us. A file that we cannot change without harm is refused, with words."""
     path = real_path(settings.path)
@@ -184,7 +193,8 @@ def _dump_json(tree: Json, like: str | None) -> str:
     """JSON that is indented as the text before it was."""
     found = re.search(r"^([ \t]+)\S", like or "", re.MULTILINE)
     end = "" if like and not like.endswith("\n") else "\n"
-    return json.dumps(tree, ensure_ascii=False, indent=found[1] if found else 2) + end
+    written = json.dumps(tree, ensure_ascii=False, indent=found[1] if found else 2) + end
+    return written.encode("utf-8", "backslashreplace").decode()  # half a character can only be written as an escape
 
 
 def _switched_off(text: str, settings: Settings) -> str:

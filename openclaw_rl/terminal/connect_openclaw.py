@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from openclaw_rl.errors import ConfigError, OpenClawError
-from openclaw_rl.terminal.connect_clients import PROVIDER, Served, openclaw_provider
+from openclaw_rl.terminal.connect_clients import PROVIDER, Served, masked, openclaw_provider
 from openclaw_rl.types import Json
 
 _PROVIDER_PATH = f"models.providers.{PROVIDER}"
@@ -161,4 +161,4 @@ def _is_ours(change: Change, now: Json) -> bool:
 
 def _failure(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> ProgramFailed:
     said = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
-    return ProgramFailed(f"`{as_command(words)} …` failed: {said[-1]}")
+    return ProgramFailed(f"`{as_command(words)} …` failed: {masked(said[-1])}")

@@ -44,7 +44,10 @@ def read_connection(data_dir: Path, client: str) -> Connection | None:
 
 def write_connection(data_dir: Path, connection: Connection) -> None:
     folder = data_dir / FOLDER
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be written ({error.strerror})") from error
     write_text(folder / f"{connection.client}.json", _FORM.dump_json(connection, indent=2).decode(), 0o600)
 
 

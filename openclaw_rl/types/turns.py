@@ -215,6 +215,7 @@ class TurnOutline:
     finish_reason: FinishReason
     delivered: bool
     has_next_state: bool
+    has_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +228,11 @@ class SessionOutline:
     @property
     def next_index(self) -> int:
         return max((turn.index for turn in self.turns), default=-1) + 1
+
+    @property
+    def has_tools(self) -> bool:
+        """Whether the conversation itself, not what goes on beside it, was ever given tools."""
+        return any(turn.has_tools and turn.kind == "main" for turn in self.turns)
 
 
 def turn_id(session: str, index: int) -> str:

@@ -146,6 +146,27 @@ def test_texts_of_one_answer_are_parts_of_one_text() -> None:
 
 
 @pytest.mark.parametrize(
+    "record",
+    [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"type": "web_search_result"}]},
+        {"type": "tool_search_tool_result", "tool_use_id": "s1", "content": {"tool_references": []}},
+        {"type": "mcp_tool_use", "id": "m1", "name": "x", "server_name": "y", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m1", "content": [text("x")]},
+    ],
+)
+def test_what_a_tool_of_anthropic_did_is_nothing_here(record: dict[str, Any]) -> None:
+    assert said(*HI, bot(text("A"), record, text("B")))[1] == Message(role="assistant", content="AB")
+    assert said(user(record, text("hi"))) == (Message(role="user", content="hi"),)
+
+
+@pytest.mark.parametrize("kind", ["my_tool_use", "result", "", None, ["server_tool_use"], {"a": "_tool_result"}])
+def test_an_unknown_block_is_refused(kind: Any) -> None:
+    error = refused(orjson.dumps({"max_tokens": 10, "messages": [*HI, bot({"type": kind, "id": "1"})]}))
+    assert error.param == "messages.1.content.0.type"
+
+
+@pytest.mark.parametrize(
     ("result", "content"),
     [
         ({}, ""),
@@ -155,6 +176,8 @@ def test_texts_of_one_answer_are_parts_of_one_text() -> None:
         ({"content": "", "is_error": True}, "Error"),
         ({"content": "exit 1", "is_error": True}, "exit 1"),
         ({"content": [text("exit 1")], "is_error": False}, "exit 1"),
+        ({"content": [{"type": "tool_reference", "tool_name": "run"}]}, ""),
+        ({"content": [{"type": "tool_reference", "tool_name": "run"}, text("found")]}, "found"),
     ],
 )
 def test_tool_results(result: dict[str, Any], content: str) -> None:

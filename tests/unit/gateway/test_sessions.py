@@ -9,6 +9,8 @@ import pytest
 from openclaw_rl.gateway.sessions import Arrival, Placement, Sessions, session_id
 from openclaw_rl.types import Message, SessionOutline, ToolCall, TurnKind, TurnOutline
 
+TELLING = "an answer that is long enough to be told from all the others"
+
 
 class Clock:
     def __init__(self) -> None:
@@ -292,12 +294,14 @@ def test_an_edited_message_branches_from_the_turn_before_it() -> None:
 def test_a_compacted_history_goes_on_from_the_turn_it_kept_verbatim() -> None:
     talk = Talk()
     talk.exchange(user("a"), answer="A")
-    last = talk.exchange(user("a"), bot("A"), user("b"), answer="a long and telling answer")
-    compacted = talk.ask(user("Summary: we spoke of a."), user("b"), bot("a long and telling answer"), user("c"))
+    talk.exchange(user("a"), bot("A"), user("b"), answer=TELLING)
+    last = talk.exchange(user("a"), bot("A"), user("b"), bot(TELLING), user("and?"), answer="B")
+    recent = (user("b"), bot(TELLING), user("and?"), bot("B"))
+    compacted = talk.ask(user("Summary: we spoke of a."), *recent, user("c"))
     assert (compacted.session.id, compacted.turn.parent) == (last.session.id, last.turn.index)
     assert not compacted.extends_parent
     assert compacted.next_state is not None
-    assert compacted.answered.keys() == {2}
+    assert compacted.answered.keys() == {2, 4}
 
 
 def test_a_common_last_exchange_of_two_sessions_proves_nothing() -> None:
@@ -306,6 +310,33 @@ def test_a_common_last_exchange_of_two_sessions_proves_nothing() -> None:
     talk.exchange(user("b"), user("go on"), answer="Done.")
     other = talk.ask(user("c"), user("go on"), bot("Done."), user("d"))
     assert other.opened
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "is_known"),
+    [(None, "thanks", False), ("k", "thanks", True), (None, "make the second table as wide as the first", True)],
+)
+def test_a_last_exchange_that_anybody_has_is_known_again_under_its_name_only(
+    key: str | None, asked: str, is_known: bool
+) -> None:
+    talk = Talk()
+    talk.exchange(user("cats?"), user(asked), answer="You are welcome.", key=key)
+    other = talk.ask(user("dogs?"), user(asked), bot("You are welcome."), user("that was awful"), key=key)
+    assert other.opened is not is_known
+    assert (other.next_state is not None) is is_known
+
+
+@pytest.mark.parametrize("number", [0, 99])
+def test_equal_conversations_do_not_hide_a_session_from_itself(number: int) -> None:
+    talk = Talk()
+    for n in range(100):
+        talk.exchange(user("solve it"), key=f"run-{n}")
+    key = f"run-{number}"
+    retried = talk.ask(user("solve it"), key=key, is_retry=True)
+    assert (retried.turn.id, retried.replay) == (f"{key}.0", True)
+    later = talk.ask(user("solve it"), bot("ok"), user("wrong"), key=key)
+    assert (later.turn.id, later.turn.parent) == (f"{key}.1", 0)
+    assert later.next_state is not None
 
 
 def test_a_named_session_keeps_its_name_and_starts_a_new_root_when_the_history_restarts() -> None:
@@ -333,9 +364,6 @@ def test_another_users_last_exchange_is_nobodys_business() -> None:
     assert (eve.turn.parent, eve.next_state) == (None, None)
 
 
-TELLING = "an answer that is long enough to be told from all the others"
-
-
 @pytest.mark.parametrize("answer", ["Done.", TELLING])
 def test_a_telling_answer_is_known_again_wherever_it_stands(answer: str) -> None:
     talk = Talk()
@@ -353,10 +381,11 @@ def test_a_telling_answer_that_was_given_twice_proves_nothing() -> None:
     assert talk.ask(user("something else"), bot(TELLING), user("c")).opened
 
 
-def test_rules_behind_the_newest_question_do_not_hide_its_answer() -> None:
+@pytest.mark.parametrize(("key", "answer"), [(None, TELLING), ("k", "Done.")])
+def test_rules_behind_the_newest_question_do_not_hide_its_answer(key: str | None, answer: str) -> None:
     talk = Talk()
-    talk.exchange(user("a"), bot("Ok."), user("do it\n\n# Rules\n\nMany."), answer="Done.")
-    later = talk.ask(user("a"), bot("Ok."), user("do it"), bot("Done."), user("more\n\n# Rules\n\nMany."))
+    talk.exchange(user("a"), bot("Ok."), user("do it\n\n# Rules\n\nMany."), answer=answer, key=key)
+    later = talk.ask(user("a"), bot("Ok."), user("do it"), bot(answer), user("more\n\n# Rules\n\nMany."), key=key)
     assert (later.turn.parent, later.extends_parent) == (0, False)
     assert later.next_state is not None
 
@@ -364,8 +393,8 @@ def test_rules_behind_the_newest_question_do_not_hide_its_answer() -> None:
 def test_what_a_client_answers_itself_is_no_reaction() -> None:
     talk = Talk()
     files = (user("these are the files"), bot("Ok."))
-    talk.exchange(*files, user("do it"), answer="Done.")
-    later = talk.ask(user("do it"), bot("Done."), user("committed"), bot("Ok."), *files, user("now the next"))
+    talk.exchange(*files, user("do it"), answer=TELLING)
+    later = talk.ask(user("do it"), bot(TELLING), user("committed"), bot("Ok."), *files, user("now the next"))
     assert later.next_state is not None
     assert later.next_state.messages == (user("now the next"),)
 
@@ -454,15 +483,23 @@ def wrapped(text: str) -> Message:
 
 
 @pytest.mark.parametrize("key", [None, "k"])
-def test_a_failed_question_that_comes_back_wrapped_is_the_same_turn(key: str | None) -> None:
+@pytest.mark.parametrize(
+    "again",
+    [
+        wrapped("tell me"),
+        user("[kept from before]\ntell me"),
+        user("tell me\n\nContinue the current task from the existing transcript."),
+    ],
+)
+def test_a_failed_question_that_comes_back_wrapped_is_the_same_turn(again: Message, key: str | None) -> None:
     talk = Talk()
     talk.exchange(user("a"), key=key)
     failed = talk.ask(user("a"), bot("ok"), user("tell me"), CARRIER, key=key)
     talk.sessions.failed(failed.turn)
-    again = talk.ask(user("a"), bot("ok"), wrapped("tell me"), CARRIER, key=key)
-    assert (again.turn.id, again.turn.parent, again.replay) == (failed.turn.id, 0, False)
-    talk.answer(again, bot("this"))
-    later = talk.ask(user("a"), bot("ok"), user("tell me"), bot("this"), user("thanks"), key=key)
+    retried = talk.ask(user("a"), bot("ok"), again, CARRIER, key=key)
+    assert (retried.turn.id, retried.turn.parent, retried.replay) == (failed.turn.id, 0, False)
+    talk.answer(retried, bot(TELLING))
+    later = talk.ask(user("a"), bot("ok"), user("tell me"), bot(TELLING), user("thanks"), key=key)
     assert (later.turn.index, later.turn.parent, later.extends_parent) == (2, 1, False)
     assert later.next_state is not None
     assert later.next_state.index == 1
@@ -487,7 +524,13 @@ def test_a_failed_question_with_another_clock_is_the_same_turn() -> None:
     assert talk.ask(system("10:01"), user("tell me")).turn.id == failed.turn.id
 
 
-@pytest.mark.parametrize("said", ["tell me more", "please tell me", "no"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("tell me more", "please tell me", "no", "forget it.\ntell me\nsomething else", "tell me\n\nsomething else"),
+        *("something else\n\ntell me", "[this]\nor that:\ntell me", "[this]\ntell me\nsomething else"),
+    ],
+)
 def test_other_words_after_a_failure_are_another_turn(said: str) -> None:
     talk = Talk()
     talk.exchange(user("a"), key="k")
@@ -628,6 +671,45 @@ def test_a_session_comes_back_from_the_store_as_it_was() -> None:
     third = after.ask(user("a"), bot("A"), user("b"), bot("B"), user("c"))
     assert (third.turn.index, third.turn.parent) == (2, 1)
     assert third.next_state is not None
+
+
+@pytest.mark.parametrize("kind", ["main", "side"])
+def test_a_session_of_tools_is_one_after_a_restart_too(kind: TurnKind) -> None:
+    before = Talk()
+    first = before.exchange(user("a"), key="k")
+    turn = TurnOutline(
+        index=0,
+        parent=None,
+        kind=kind,
+        request_digest=first.turn.digest,
+        chain=str(first.trace.then(bot("ok"))),
+        finish_reason="stop",
+        delivered=True,
+        has_next_state=False,
+        has_tools=True,
+    )
+    after = Talk()
+    after.sessions.restore(SessionOutline(session=first.session, turns=(turn,)))
+    upkeep = after.ask(user("condense"), key="k", is_doubtful=True)
+    assert upkeep.turn.kind == ("side" if kind == "main" else "main")
+
+
+@pytest.mark.parametrize(("user_name", "key", "shown"), [("bob", "B1", "bob/B1"), ("local", "a/b", "local/a/b")])
+def test_an_open_session_is_found_by_its_name_and_by_its_id(user_name: str, key: str, shown: str) -> None:
+    talk = Talk()
+    assert talk.exchange(user("a"), user=user_name, key=key).session.id == shown
+    talk.exchange(user("a"), user=user_name, key=f"{key}:3")
+    talk.exchange(user("a"), user=user_name, key="other")
+    assert talk.sessions.open_as(user_name, key) == [shown, f"{shown}:3"]
+    assert talk.sessions.open_as(user_name, shown) == [shown, f"{shown}:3"]
+    assert talk.sessions.open_as("eve", shown) == talk.sessions.open_as("eve", key) == []
+
+
+def test_a_name_comes_before_an_id_that_reads_alike() -> None:
+    talk = Talk()
+    talk.exchange(user("a"), user="bob", key="B1")
+    talk.exchange(user("a"), user="bob", key="bob/B1")
+    assert talk.sessions.open_as("bob", "bob/B1") == ["bob/bob/B1"]
 
 
 def test_conversations_that_differ_in_their_system_prompt_alone_are_told_apart() -> None:

@@ -14,7 +14,7 @@ import pytest
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.store.sqlite import connect_reader
-from openclaw_rl.types import ApiKey, Feedback, Message, NextState, Session, Skip, Turn, TurnOutline
+from openclaw_rl.types import ApiKey, Feedback, Message, NextState, Session, Skip, Tool, Turn, TurnOutline
 from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
 
@@ -240,6 +240,7 @@ async def test_forgotten_failures_are_quiet(store: SqliteStore, caplog: pytest.L
 
 async def test_what_the_gateway_takes_up_again(store: SqliteStore) -> None:
     first, second = make_conversation(2)
+    second = replace(second, tools=(Tool(name="run", description="", parameters={}),))
     side = make_turn(2, kind="side", skip=Skip.SIDE_TURN)
     old = make_session("s-old", last_seen_at=50.0)
     empty = make_session("s-empty", last_seen_at=60.0)
@@ -265,9 +266,11 @@ async def test_what_the_gateway_takes_up_again(store: SqliteStore) -> None:
             delivered=turn.index == 0,
             finish_reason="stop",
             has_next_state=turn.index == 0,
+            has_tools=turn.index == 1,
         )
         for turn in (first, second, side)
     )
+    assert (recent.has_tools, none.has_tools) == (True, False)
     assert await store.turn_owner(SESSION, 2) == "ann"
     assert await store.turn_owner(SESSION, 3) is None
     assert await store.get_turn(SESSION, 9) is None

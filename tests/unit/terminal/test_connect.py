@@ -177,6 +177,7 @@ def test_claude_code_gets_its_environment_without_v1(connect: Command, server: S
     env = settings["env"]
     assert (env["LANG"], env["ANTHROPIC_BASE_URL"], env["ANTHROPIC_MODEL"]) == ("C", server.url, MODEL)
     assert env["ANTHROPIC_SMALL_FAST_MODEL"] == env["ANTHROPIC_DEFAULT_HAIKU_MODEL"] == MODEL
+    assert env["CLAUDE_CODE_GATEWAY_HINT_HEADERS"] == "1"
     assert opens(server, env["ANTHROPIC_AUTH_TOKEN"])
     connect("claude-code", "--remove", "--yes")
     assert file.read_text() == before
@@ -315,6 +316,86 @@ def test_a_file_that_would_be_harmed_is_refused_untouched(
     assert path.read_text() == text
     assert len(keys_of(server, client)) == num_keys
     assert "not connected" in connect(client, "--remove", "--yes", status=1).err
+
+
+@pytest.mark.parametrize("client", [name for name, client in CLIENTS.items() if client.files is not None])
+def test_a_file_with_the_key_of_another_connection_is_refused(
+    connect: Command, server: Server, home: Path, client: str
+) -> None:
+    connect(client, "--yes")
+    texts = {path: path.read_text() for path in home.rglob("*") if path.is_file()}
+    num_keys = len(keys_of(server, client))
+    record = server.data_dir / "connections" / f"{client}.json"
+    kept = record.read_bytes()
+    record.unlink()  # as another data directory sees it
+    said = connect(client, "--yes", status=2).err.replace("\n", " ")
+    assert f"`openclaw-rl connect {client} --remove --data-dir " in said
+    assert {path: path.read_text() for path in texts} == texts
+    assert len(keys_of(server, client)) == num_keys
+    record.write_bytes(kept)
+    connect(client, "--remove", "--yes")
+    assert not any(path.exists() for path in texts)
+
+
+def test_no_key_is_shown(connect: Command, home: Path) -> None:
+    connect("claude-code", "--yes")
+    file = home / ".claude" / "settings.json"
+    key = read(file)["env"]["ANTHROPIC_AUTH_TOKEN"]
+    file.write_text(json.dumps({**read(file), "theirs": "ocrl-AbC_d-9"}, indent=2))
+    said = connect("claude-code", "--remove", "--yes").err
+    assert said.count("ocrl-…") == 2
+    assert key not in said
+    assert "AbC_d" not in said
+
+
+def test_a_file_that_is_read_only_is_left_alone(connect: Command, server: Server, home: Path) -> None:
+    file = home / ".codex" / "config.toml"
+    file.parent.mkdir()
+    file.write_text(TOML)
+    file.chmod(0o444)
+    num_keys = len(keys_of(server, "codex"))
+    assert "read-only" in connect("codex", "--yes", status=2).err
+    assert (file.read_text(), file.stat().st_mode & 0o777) == (TOML, 0o444)
+    assert len(keys_of(server, "codex")) == num_keys
+    file.chmod(0o644)
+    connect("codex", "--yes")
+    file.chmod(0o400)
+    text = file.read_text()
+    assert "read-only" in connect("codex", "--remove", "--yes", status=2).err
+    assert file.read_text() == text
+    assert opens(server, read_key(home))
+    file.chmod(0o600)
+    connect("codex", "--remove", "--yes")
+    assert file.read_text() == TOML
+
+
+def test_half_a_character_in_a_file_stays(connect: Command, home: Path) -> None:
+    file = home / ".claude" / "settings.json"
+    file.parent.mkdir()
+    before = '{"é": "\\ud800 \\ud83d\\ude00"}'
+    file.write_text(before)
+    connect("claude-code", "--yes")
+    assert read(file)["é"] == "\ud800 😀"
+    file.write_text(file.read_text().replace("}\n", "}\n "))
+    connect("claude-code", "--remove", "--yes")
+    assert read(file) == {"é": "\ud800 😀"}
+
+
+@pytest.mark.parametrize("how", ["--yes", "--print"])
+def test_a_connection_that_cannot_be_recorded_leaves_no_key(
+    connect: Command, server: Server, home: Path, how: str
+) -> None:
+    folder = server.data_dir / "connections"
+    if folder.exists():
+        folder.rmdir()
+    folder.symlink_to("nowhere")
+    try:
+        before = keys_of(server, "codex")
+        assert "cannot be written" in connect("codex", how, status=2).err
+        assert keys_of(server, "codex") == [*before, False]
+        assert list(home.rglob("*.toml")) == []
+    finally:
+        folder.unlink()
 
 
 def test_connecting_again_changes_nothing_more_and_keeps_the_key(connect: Command, server: Server, home: Path) -> None:

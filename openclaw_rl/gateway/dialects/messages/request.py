@@ -7,6 +7,7 @@ send many; content that we cannot show to the model is refused by name rather th
     tool_result blocks of a user              tool messages, before what the user says in the same message
     text blocks of a user                     one user message, a line each
     thinking, text and tool_use blocks        one assistant message; its texts are the parts of one text
+    the record of a tool that Anthropic ran   nothing
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from openclaw_rl.gateway.dialects.messages.answer import MessagesStream, whole
 from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, Limits, Spoken, StreamWriter
 from openclaw_rl.gateway.dialects.wire import (
     Wire,
-    joined_text,
     part_text,
     read_body,
     refuse_missing_tools,
@@ -41,6 +41,9 @@ _Block = tuple[str, Mapping[str, Any]]
 
 _BILLING = "x-anthropic-billing-header"
 """Claude Code opens its system prompt with such a block; its hash is another one in every request."""
+
+_HOSTED_BLOCKS = ("server_tool_use", "mcp_tool_use", "tool_reference")
+"""With them belong the results of such tools, `web_search_tool_result` and the like."""
 
 _TOOL_CHOICES: Mapping[str, ToolChoice] = {"auto": "auto", "none": "none", "any": "required", "tool": "required"}
 
@@ -168,12 +171,17 @@ def _messages(
     """What one message of this dialect, whose content stands at `param`, is in ours. A string is one block of text."""
     blocks: list[_Block] = [(param, {"type": "text", "text": content})]
     if not isinstance(content, str):
-        blocks = [(f"{param}.{i}", block) for i, block in enumerate(content)]
+        blocks = [(f"{param}.{i}", block) for i, block in enumerate(content) if not _is_hosted(block)]
     read = {"system": _system, "user": _user, "assistant": _assistant}[role]
     messages = read(blocks, model)
     for message in messages:
         refuse_nul_within(message, param)
     return messages
+
+
+def _is_hosted(block: Mapping[str, Any]) -> bool:
+    kind = block.get("type")
+    return kind in _HOSTED_BLOCKS or (isinstance(kind, str) and kind.endswith("_tool_result"))
 
 
 def _system(blocks: Iterable[_Block], model: str) -> list[Message]:
@@ -196,7 +204,12 @@ def _user(blocks: Iterable[_Block], model: str) -> list[Message]:
 def _result(block: Mapping[str, Any], param: str, model: str) -> Message:
     wire = validated(_ToolResult, block, param)
     raw = wire.content or ""
-    content = raw if isinstance(raw, str) else joined_text(raw, f"{param}.content", model)
+    if isinstance(raw, str):
+        content = raw
+    else:
+        parts = enumerate(raw)
+        texts = [part_text(part, f"{param}.content.{i}", model) for i, part in parts if not _is_hosted(part)]
+        content = "\n".join(texts)
     # A failure that says nothing is still one. What does say something is left as the tool wrote it.
     return Message(role="tool", content=content or ("Error" if wire.is_error else ""), tool_call_id=wire.tool_use_id)
 

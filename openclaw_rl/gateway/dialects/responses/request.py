@@ -10,7 +10,8 @@ send many; fields that we cannot honour are refused by name rather than dropped.
     message                                              a message; `developer` is a system message
     reasoning, message of the assistant, calls in a row  one assistant message; the calls are those of one answer
     function_call_output, custom_tool_call_output        a tool message each
-    the record of a tool that OpenAI ran                 nothing
+    the record of a tool that OpenAI ran or defined      nothing
+    what OpenAI alone can read (compaction)              nothing
     item_reference, and whatever else                    refused: its text is not here
 """
 
@@ -55,6 +56,7 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = {
 _HOSTED_ITEMS = (
     *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "computer_call"),
     *("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response"),
+    *("local_shell_call", "local_shell_call_output", "compaction", "compaction_summary"),
 )
 _STATEFUL = ("background", "conversation", "prompt")
 
