@@ -139,6 +139,8 @@ def trace(user: str, messages: Iterable[Message]) -> Trace:
             continue
         words = said(message)
         is_users = message.role == "user"
+        if is_users and not words and message.content.strip():
+            continue  # attachments only, such as a reminder: clients drop it from later histories, or move it
         digest = _AUTOMATIC if is_users and are_automatic(words) else _message_digest(message, words)
         before, whole = whole, _join(whole, digest)
         if message.role == "assistant":
@@ -159,24 +161,32 @@ def after(before: bytes, answer: Message) -> bytes:
     return _join(before, answer_digest(answer))
 
 
-def reaction(messages: Sequence[Message], position: int, furniture: Collection[bytes] = ()) -> tuple[Message, ...]:
-    """What people and tools said after the answer at `position`, up to the next answer.
+def reaction(
+    messages: Sequence[Message],
+    position: int,
+    *,
+    known: Collection[int],
+    furniture: Collection[bytes] = (),
+    is_openclaw: bool = False,
+) -> tuple[Message, ...]:
+    """What people and tools said after the answer at `position`, up to the next one of the `known` answers.
 
     Two kinds of answers are passed over: one that told nobody anything (a heartbeat's NO_REPLY), and `furniture`,
-    answers that the client wrote itself, together with what it put before them. A second try tells nothing: what it
-    repeats was told by the first.
+    answers that the client wrote itself, together with what it put before them. Words before an answer of somebody
+    unknown tell nothing: nobody can say whether a person spoke, or a client to itself. Neither does a second try: what
+    it repeats was told by the first.
     """
     out: list[Message] = []
-    for message in messages[position + 1 :]:
-        if is_nudge(message):
+    for at, message in enumerate(messages[position + 1 :], position + 1):
+        if is_openclaw and is_nudge(message):
             return ()
         if message.role != "assistant":
-            if is_reaction(message):
+            if is_reaction(message, is_openclaw=is_openclaw):
                 out.append(message)
         elif answer_digest(message) in furniture:
             out.clear()
         elif out or not is_silence(message):
-            break
+            return tuple(out) if at in known else ()
     return tuple(out)
 
 

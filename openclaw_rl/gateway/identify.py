@@ -23,7 +23,7 @@ import orjson
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.kinds import guessed_kind, told_kind, turn_label
-from openclaw_rl.gateway.wording import names_openclaw, runtime_facts
+from openclaw_rl.gateway.wording import OPENCLAW, names_openclaw, runtime_facts
 from openclaw_rl.types import Message, Tool, TurnKind
 
 NoTrain = Literal["session", "message"]
@@ -69,7 +69,7 @@ def identify(
     is_openclaw = bool(runtime) or names_openclaw(messages)
     names = (key, runtime.get("session"), runtime.get("sessionId"), headers.get("x-session-key"))
     return Identity(
-        client="openclaw" if is_openclaw else _client(headers),
+        client=OPENCLAW if is_openclaw else _client(headers),
         session_key=key,
         kind=guessed_kind(headers, body, names, messages, tools, is_openclaw) if kind is None else kind,
         label=turn_label(headers, body),

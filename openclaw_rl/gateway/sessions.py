@@ -32,6 +32,7 @@ from itertools import islice
 from typing import Generic, Literal, TypeVar
 
 from openclaw_rl.gateway.history import Answered, Asked, Fingerprint, Trace, after, answer_digest, reaction, trace
+from openclaw_rl.gateway.wording import OPENCLAW
 from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind, turn_id
 
 _MAX_TWINS = 64
@@ -505,7 +506,10 @@ class Sessions:
         if arrival.kind != "main" or not main:
             return None, None
         at, turn = main[-1]
-        messages = reaction(arrival.messages, at, turn.furniture)
+        is_openclaw = arrival.client == OPENCLAW
+        messages = reaction(
+            arrival.messages, at, known=answered.keys(), furniture=turn.furniture, is_openclaw=is_openclaw
+        )
         if turn.has_next_state or not messages:
             return None, None
         turn.has_next_state = True

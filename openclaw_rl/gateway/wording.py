@@ -31,6 +31,9 @@ _EVENTS = re.compile(
 )
 _RUNTIME_FACT = re.compile(r"(?P<name>\w+)=(?P<value>.*)")
 
+OPENCLAW = "openclaw"
+"""What the client is called whose requests show that it is OpenClaw, whatever its headers say."""
+
 _LOOKED_AT_CHARS = 20_000
 """Marks stand near the ends of a message; a pasted book is not searched for them."""
 
@@ -125,19 +128,12 @@ def _wrapped_words(reminder: str) -> str:
     return f"\n{above.rstrip() if _WRAPPED_END.match(last) else words}\n"
 
 
-def is_automatic(message: Message) -> bool:
-    """Whether a program wrote this as if it were the user: a heartbeat, a scheduled job, a report, a flush.
-
-    >>> is_automatic(Message(role="user", content="[cron:7 nightly] sweep the floor"))
-    True
-    """
-    return message.role == "user" and are_automatic(said(message)) and bool(message.content.strip())
-
-
 def are_automatic(words: str, *, is_openclaw: bool = True) -> bool:
-    """`is_automatic` of a user message that says this; one that says nothing holds attachments only.
+    """Whether a program wrote this as if it were the user: a heartbeat, a scheduled job, a report, a flush; a message
+    that says nothing holds attachments only. Unless `is_openclaw`, what a person may have written himself is his.
 
-    Unless `is_openclaw`, what a person may have written himself is his.
+    >>> are_automatic("[cron:7 nightly] sweep the floor")
+    True
     """
     if not words:
         return True
@@ -157,11 +153,13 @@ def are_nudging(words: str) -> bool:
     return _NUDGE.match(words[:1_000]) is not None
 
 
-def is_reaction(message: Message) -> bool:
+def is_reaction(message: Message, *, is_openclaw: bool) -> bool:
     """Whether a message that is no answer tells something about the answer before it: a person or a tool spoke."""
     if message.role == "tool":
         return _SYNTHETIC_RESULT.match(message.content) is None
-    return is_spoken(message) and not is_automatic(message) and not is_nudge(message)
+    if not is_spoken(message):
+        return False
+    return not message.content.strip() or not are_automatic(said(message), is_openclaw=is_openclaw)
 
 
 def is_silence(message: Message) -> bool:

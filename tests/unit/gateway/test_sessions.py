@@ -40,11 +40,12 @@ class Talk:
         may_repeat: bool = True,
         has_tools: bool = False,
         is_doubtful: bool = False,
+        client: str = "test",
     ) -> Placement:
         return self.sessions.place(
             Arrival(
                 user=user,
-                client="test",
+                client=client,
                 key=key,
                 kind=kind,
                 messages=messages,
@@ -199,12 +200,23 @@ def test_all_parallel_tool_results_are_the_next_state() -> None:
     assert [m.content for m in second.next_state.messages] == ["one", "two"]
 
 
-def test_the_next_state_ends_where_another_answer_begins() -> None:
+def test_words_before_an_answer_of_somebody_unknown_tell_nothing() -> None:
+    """A client that answers itself for the first time looks just like this: the words are its own then."""
     talk = Talk()
     talk.exchange(user("a"), answer="A")
-    later = talk.ask(user("a"), bot("A"), user("b"), bot("written elsewhere"), user("c"))
-    assert later.next_state is not None
-    assert later.next_state.messages == (user("b"),)
+    later = talk.ask(user("a"), bot("A"), user("these are the files"), bot("written elsewhere"), user("c"))
+    assert (later.turn.parent, later.next_state) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "words", ["The previous reply has no visible text on my phone.", "Check the heartbeat monitor on server 3."]
+)
+def test_what_only_looks_like_a_program_is_a_reaction_of_people_elsewhere(words: str) -> None:
+    for client, is_told in (("test", True), ("openclaw", False)):
+        talk = Talk()
+        talk.exchange(user("a"), client=client)
+        later = talk.ask(user("a"), bot("ok"), user(words), client=client)
+        assert (later.next_state is not None) == is_told
 
 
 def test_a_retry_after_a_failure_is_the_same_turn_sampled_again() -> None:
@@ -399,6 +411,14 @@ def test_what_a_client_answers_itself_is_no_reaction() -> None:
     assert later.next_state.messages == (user("now the next"),)
 
 
+def test_a_reminder_that_is_dropped_later_changes_nothing() -> None:
+    talk = Talk()
+    reminder = user("<system-reminder>\nThe list is empty.\n</system-reminder>")
+    talk.exchange(user("a"), bot("call"), tool("found", "c"), reminder, answer="ok")
+    later = talk.ask(user("a"), bot("call"), tool("found", "c"), bot("ok"), user("b"))
+    assert (later.turn.parent, later.extends_parent) == (0, True)
+
+
 def test_two_answers_shown_as_one_go_on_from_the_later() -> None:
     talk = Talk()
     talk.exchange(user("a"), answer="one\nand a half")
@@ -475,7 +495,7 @@ def test_a_second_try_tells_nothing_of_an_equal_answer_that_is_still_waiting() -
     talk.exchange(user("a"))
     talk.exchange(user("a"))
     talk.exchange(user("a"), bot("ok"), user("b"), answer="")
-    assert talk.ask(user("a"), bot("ok"), user("b"), NUDGE).next_state is None
+    assert talk.ask(user("a"), bot("ok"), user("b"), NUDGE, client="openclaw").next_state is None
 
 
 def wrapped(text: str) -> Message:
