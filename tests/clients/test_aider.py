@@ -65,7 +65,7 @@ def test_two_conversations(aider: Agent, server: Server, tmp_path: Path) -> None
     for colour, reaction in cases:
         folder = repository(tmp_path / colour)
         (folder / "colour.txt").touch()
-        talk(aider, folder, "colour.txt", said=(f"please write {colour}", reaction))
+        talk(aider, folder, "colour.txt", said=(f"into this file please write {colour}", reaction))
     talks, commits = by_kind(server)
     for session, (colour, reaction) in zip(talks, cases, strict=True):
         asked, reacted = turns(server, session)
@@ -80,7 +80,7 @@ def test_two_conversations(aider: Agent, server: Server, tmp_path: Path) -> None
 
 def test_a_file_that_joins_the_conversation(aider: Agent, server: Server, tmp_path: Path) -> None:
     """Aider announces it and answers itself: nobody can tell that from a person and another model."""
-    talk(aider, repository(tmp_path / "green"), said=("please write green", "longer, please"))
+    talk(aider, repository(tmp_path / "green"), said=("into this file please write green", "longer, please"))
     newest = by_kind(server)[0][-1]
     assert next_states(server, newest) == {}
 
