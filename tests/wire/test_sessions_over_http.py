@@ -328,7 +328,7 @@ def test_side_and_main(server: Server, system: str, asked: str, tools: list[Any]
 
 def test_a_side_turn_is_no_next_state(server: Server) -> None:
     text, first = ask(server, [user("a main turn")], session_id="beside")
-    ask(server, [user("a main turn"), bot(text), user("Pre-compaction memory flush. Go.")], session_id="beside")
+    ask(server, [user("a main turn"), bot(text), user("[cron:7 sweep] sweep")], session_id="beside")
     assert reader(server).next_state("beside", first.index) is None
 
 
