@@ -22,7 +22,7 @@ from openclaw_rl.gateway.dialects.chat import CHAT
 from openclaw_rl.gateway.dialects.messages import MESSAGES
 from openclaw_rl.gateway.dialects.messages.request import parse_count
 from openclaw_rl.gateway.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
-from openclaw_rl.gateway.dialects.spoken import Dialect, Envelope, ErrorBody, Limits, Spoken
+from openclaw_rl.gateway.dialects.spoken import Continuing, Dialect, Envelope, ErrorBody, Limits, Spoken
 from openclaw_rl.gateway.ending import end_named, read_name
 from openclaw_rl.gateway.exchange import Exchange, Gateway
 from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
@@ -168,8 +168,9 @@ class App:
         user = self._user(request)
         raw = await self._body(request)
         spoken = dialect.parse(raw, self._limits, self._model)
-        before = None if spoken.follows is None else await self._turn(user, spoken.follows, "previous_response_id")
-        if before is not None:
+        before = None
+        if isinstance(spoken, Continuing) and spoken.follows is not None:
+            before = await self._turn(user, spoken.follows, "previous_response_id")
             spoken = spoken.after(before)
         identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
         if before is not None and identity.session_key is None:

@@ -29,9 +29,10 @@ from openclaw_rl.errors import (
 )
 from openclaw_rl.gateway.capture import Capture, Piece
 from openclaw_rl.gateway.identify import Identity
+from openclaw_rl.gateway.known_turns import KnownTurn
 from openclaw_rl.gateway.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.prompt import Prompt, build_prompt, room, seen_tools
-from openclaw_rl.gateway.sessions import Arrival, Ended, KnownTurn, Placement, Sessions
+from openclaw_rl.gateway.sessions import Arrival, Ended, Placement, Sessions
 from openclaw_rl.protocols import Engine, Renderer, Store
 from openclaw_rl.types import (
     Completion,

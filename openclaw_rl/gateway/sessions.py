@@ -25,23 +25,18 @@ and, after it, words of a person or a tool. An answer that no later history show
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Generic, Literal, TypeVar
 
-from openclaw_rl.gateway.history import Answered, Asked, Fingerprint, Trace, after, answer_digest, reaction, trace
+from openclaw_rl.gateway.history import Answered, Fingerprint, Trace, after, answer_digest, reaction, trace
+from openclaw_rl.gateway.known_turns import KnownTurn, TurnIndex
 from openclaw_rl.gateway.wording import OPENCLAW
-from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind, turn_id
+from openclaw_rl.types import LOCAL_USER, Message, NextState, Session, SessionOutline, TurnKind
 
-_MAX_TWINS = 64
 _MAX_TAKEN_APART = 4
 """How many unknown answers of a history, from its end, are looked at as two in one."""
 _MAX_FURNITURE = 32
 """Most answers that a client puts into its requests itself; a history with more of them came from elsewhere."""
-
-K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,32 +60,6 @@ class Arrival:
     opted_out: bool = False
     is_retry: bool = False
     may_repeat: bool = True
-
-
-@dataclass(slots=True, kw_only=True)
-class KnownTurn:
-    """A turn as the index remembers it; its tokens and texts are in the store.
-
-    `asked` is kept while the turn has no answer, and `furniture` names the answers in its history that are nobody's:
-    neither survives a restart, after which a reworded retry is a sibling and the client's own answers end a reaction.
-    """
-
-    session: str
-    index: int
-    parent: int | None
-    kind: TurnKind
-    digest: str
-    state: Literal["running", "finished", "aborted"]
-    context: bytes = b""
-    asked: Asked | None = None
-    furniture: frozenset[bytes] = frozenset()
-    fingerprint: Fingerprint | None = None
-    delivered: bool = False
-    has_next_state: bool = False
-
-    @property
-    def id(self) -> str:
-        return turn_id(self.session, self.index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,30 +90,6 @@ class Placement:
         return any(a.position == self.parent_position and a.fingerprint.whole == whole for a in self.trace.answers)
 
 
-class _Index(Generic[K]):
-    """Turns by something they share, in the order of their arrival: of each session, and of all of them (None)."""
-
-    def __init__(self) -> None:
-        self._turns: defaultdict[tuple[K, str | None], dict[str, KnownTurn]] = defaultdict(dict)
-
-    def add(self, key: K, turn: KnownTurn) -> None:
-        for scope in (turn.session, None):
-            self._turns[key, scope][turn.id] = turn
-
-    def newest(self, key: K, scope: str | None) -> list[KnownTurn]:
-        """The turns under `key` in the session `scope` (None: in any), newest first, as many as can matter."""
-        turns = self._turns.get((key, scope))
-        return list(islice(reversed(turns.values()), _MAX_TWINS)) if turns else []
-
-    def discard(self, key: K, turn: KnownTurn) -> None:
-        for scope in (turn.session, None):
-            turns = self._turns.get((key, scope))
-            if turns is not None:
-                turns.pop(turn.id, None)
-                if not turns:
-                    del self._turns[key, scope]
-
-
 @dataclass(slots=True)
 class _OpenSession:
     session: Session
@@ -173,11 +118,11 @@ class Sessions:
         self._clock = clock
         self._open: dict[str, _OpenSession] = {}
         self._by_key: dict[tuple[str, str], str] = {}
-        self._by_digest: _Index[tuple[str, str]] = _Index()
-        self._by_whole: _Index[bytes] = _Index()
-        self._by_tail: _Index[bytes] = _Index()
-        self._by_own: _Index[bytes] = _Index()
-        self._failed: _Index[bytes] = _Index()
+        self._by_digest: TurnIndex[tuple[str, str]] = TurnIndex()
+        self._by_whole: TurnIndex[bytes] = TurnIndex()
+        self._by_tail: TurnIndex[bytes] = TurnIndex()
+        self._by_own: TurnIndex[bytes] = TurnIndex()
+        self._failed: TurnIndex[bytes] = TurnIndex()
 
     def __len__(self) -> int:
         return len(self._open)

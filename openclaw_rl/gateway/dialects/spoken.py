@@ -73,18 +73,12 @@ class StreamWriter(Protocol):
 class Spoken(ABC):
     """A request as one dialect reads it: what to answer, and how the answer is to be written down.
 
-    `body` is the JSON as it was sent. `follows` names the turn whose conversation this one goes on with, where the
-    client sends only what is new.
+    `body` is the JSON as it was sent.
     """
 
     request: Request
     body: Mapping[str, Json]
     stream: bool
-    follows: str | None = None
-
-    def after(self, turn: Turn) -> Self:
-        """The same with everything before it; asked only of what `follows` a turn."""
-        raise NotImplementedError
 
     @abstractmethod
     def events(self, envelope: Envelope, answer: Answer, renderer: Renderer) -> StreamWriter: ...
@@ -96,6 +90,17 @@ class Spoken(ABC):
     def refusal(self, envelope: Envelope, message: str, code: str | None) -> bytes | None:
         """What a stream says in place of this error; None if an HTTP error is what its clients understand."""
         return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuing(Spoken):
+    """A request that may send only what is new; `follows` then names the turn whose conversation it goes on with."""
+
+    follows: str | None = None
+
+    @abstractmethod
+    def after(self, turn: Turn) -> Self:
+        """The same with everything before it."""
 
 
 class ErrorBody(Protocol):

@@ -32,7 +32,7 @@ from openclaw_rl.gateway.dialects.responses.names import (
     unsealed,
     within_namespace,
 )
-from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, Limits, Spoken, StreamWriter
+from openclaw_rl.gateway.dialects.spoken import Answer, Continuing, Envelope, Limits, StreamWriter
 from openclaw_rl.gateway.dialects.wire import (
     Wire,
     joined_text,
@@ -62,7 +62,7 @@ _STATEFUL = ("background", "conversation", "prompt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResponsesRequest(Spoken):
+class ResponsesRequest(Continuing):
     """`previous` names the response that this one goes on with."""
 
     wishes: Wishes
