@@ -8,6 +8,8 @@ import json
 import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,16 +84,23 @@ class Target:
         self._connection.close()
 
 
-@pytest.fixture(scope="module")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+@contextmanager
+def fuzzed(folder: Path) -> Iterator[Target]:
+    """A server that must be sound after everything that was sent."""
     limits = ("engine.context_window=4096", "gateway.max_tokens_limit=5000")
-    with Server(tmp_path_factory.mktemp("fuzz") / "data", *limits) as server:
+    with Server(folder / "data", *limits) as server:
         made = Target(server)
         yield made
         made.close()
         assert_healthy(server)
         events = {line["event"] for line in log_lines(server) if line["level"] in ("error", "critical")}
         assert events == set()
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with fuzzed(tmp_path_factory.mktemp("fuzz")) as made:
+        yield made
 
 
 def odd_text() -> st.SearchStrategy[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from openclaw_rl.types import Skip, Turn
@@ -66,6 +67,25 @@ def test_secrets_are_answered_and_never_stored(server: Server) -> None:
         assert (turn.skip, turn.prompt_ids, turn.completion.token_ids) == (Skip.REDACTED, (), ())
     assert second.message.content == "It is [redacted openai-key]."
     assert_nowhere(server, MAIL, KEY)
+
+
+@pytest.mark.parametrize(
+    ("path", "rest"), [("/v1/responses", {}), ("/v1/messages", {"max_tokens": 64})], ids=["responses", "messages"]
+)
+def test_the_switches_hold_in_every_dialect(server: Server, path: str, rest: dict[str, Any]) -> None:
+    def send(words: str, **headers: str) -> httpx.Response:
+        said = {"input" if path.endswith("responses") else "messages": [user(words)]}
+        answer = httpx.post(server.url + path, json={**said, **rest}, headers={**server.headers, **headers}, timeout=60)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    answer = send(f"tell me, {MAIL} asks")
+    assert KEY in answer.text, "who asks is answered"
+    turn = turn_of(server, answer.headers)
+    assert (turn.dialect, turn.skip, turn.prompt_ids) == (path.rpartition("/")[2], Skip.REDACTED, ())
+    assert_nowhere(server, MAIL, KEY)
+    left_out = turn_of(server, send("keep this to yourself", **{"X-No-Train": "1"}).headers)
+    assert left_out.skip is Skip.OPTED_OUT
 
 
 def test_the_session_survives_a_restart_and_a_retry(tmp_path: Path) -> None:
