@@ -9,9 +9,8 @@ three replies, and comes back when what was said is learned. All people of an ar
 line of their own. Who had three good first replies in a row is stable and leaves; the session in which that began
 counts. Who never was counts as the cap, marked ">".
 
-    default      the product, at the learning rate and batch size that the grid below found best for it
+    default      the product, at the learning rate and batch size that the grid below found best for it: its own
     reference    the published recipe, at those that the same grid found best for it
-    shipped      the product with its own values, which are steadier than the fastest (docs/learning.md)
     published    the published recipe with the values that it was published with
     grpo, opd    the product with one half of its objective
     memory       no training: the preferences that the judge found, in the system prompt

@@ -285,6 +285,7 @@ class Cell:
     sessions: float
     num_capped: int
     first_score: float
+    num_people: int
 
     @classmethod
     def of(cls, preset: str, learning_rate: float, batch_size: int, records: Sequence[Record]) -> Self:
@@ -296,6 +297,7 @@ class Cell:
             sessions=fmean(one.sessions for one in stabilities),
             num_capped=sum(not one.reached for one in stabilities),
             first_score=round(fmean(fmean(record.first_scores) for record in records), 3),
+            num_people=len(records),
         )
 
     @property
@@ -317,8 +319,8 @@ def grid_text(cells: Sequence[Cell]) -> str:
     best = set(map(id, winners(cells).values()))
     rows = [
         f"  {cell.preset:10} lr {cell.learning_rate:<7g} batch {cell.batch_size:<3d} "
-        f"{'>' if cell.num_capped else ' '}{cell.sessions:4.1f} sessions, first replies {cell.first_score:.2f}"
-        f"{'   chosen' if id(cell) in best else ''}"
+        f"{'>' if cell.num_capped else ' '}{cell.sessions:4.1f} sessions, first replies {cell.first_score:.2f}, "
+        f"{cell.num_people} people{'   chosen' if id(cell) in best else ''}"
         for cell in cells
     ]
     return "\n".join(rows)

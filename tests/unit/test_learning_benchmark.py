@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.latency import Answer, Learned, Stream, stands_on
-from benchmarks.learning_arms import ARMS, GRID, SHIPPED, TUNE_PEOPLE, TUNED
+from benchmarks.learning_arms import ARMS, GRID, TUNE_PEOPLE, TUNED
 from benchmarks.learning_plots import preference_by_session
 from benchmarks.learning_results import (
     Cell,
@@ -139,6 +139,7 @@ def test_the_best_cell_has_fewest_sessions_then_the_best_first_replies() -> None
             sessions=sessions,
             num_capped=0,
             first_score=first_score,
+            num_people=6,
         )
 
     best = winners([cell(2, 5.0, 0.9), cell(4, 4.0, 0.3), cell(8, 4.0, 0.5), cell(16, 4.0, 0.5)])["default"]
@@ -147,7 +148,7 @@ def test_the_best_cell_has_fewest_sessions_then_the_best_first_replies() -> None
 
 def test_the_default_arm_is_the_product_and_the_grid_says_so() -> None:
     defaults = TrainingConfig()
-    assert (defaults.learning_rate, defaults.batch_size) == SHIPPED
+    assert (defaults.learning_rate, defaults.batch_size) == TUNED["default"]
     assert {name: (one.learning_rate, one.batch_size) for name, one in winners(GRID).items()} == TUNED
     assert not {user for user, _ in TUNE_PEOPLE} & {"brief"}
     assert min(seed for _, seed in TUNE_PEOPLE) > 100
