@@ -13,7 +13,13 @@ TUNE_CAP = 16
 
 
 def _cell(
-    preset: str, learning_rate: float, batch_size: int, sessions: float, num_capped: int, first_score: float, num_people: int = 6
+    preset: str,
+    learning_rate: float,
+    batch_size: int,
+    sessions: float,
+    num_capped: int,
+    first_score: float,
+    num_people: int = 6,
 ) -> Cell:
     return Cell(
         preset=preset,
