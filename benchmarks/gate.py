@@ -2,7 +2,7 @@
 
     python benchmarks/gate.py [--json] [--quick] [--calibrate] [--dir DIRECTORY] [--only NAMES] [section.key=value ...]
 
-Candidates are made by the real trainer (gate_candidates.py): 10 good ones, learned from simulated users in chains; 10
+Candidates (gate_recipes.py) are made by the real trainer: 10 good ones, learned from simulated users in chains; 10
 that were taught wrong answers until 5 points or more of the capability set were lost; 5 with damaged files; 5 that
 collapsed or have a backdoor, whose trigger occurs in the user's replayed turns; and 7 policies that please a careless
 judge. Half of the bad ones are marked `after`: made with seeds and recipes that nobody looked at when the limits were
@@ -41,7 +41,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 
 from benchmarks import gate_lessons
 from benchmarks.gate_bench import Asked, Bench, Models
-from benchmarks.gate_candidates import BROKEN, CLEAN, DAMAGES, GOOD, HACKS, WRONG, Candidate, Maker, Recipe, Talk
+from benchmarks.gate_candidates import Candidate, Maker
+from benchmarks.gate_recipes import BROKEN, CLEAN, DAMAGES, GOOD, HACKS, WRONG, Recipe, Talk
 from benchmarks.learning_run import say
 from benchmarks.load import LoadError
 from openclaw_rl.config import load_config
@@ -269,10 +270,10 @@ async def whole(plan: Plan, settings: Sequence[str], directory: Path) -> tuple[l
     return trials, rollbacks
 
 
-async def calibrate(settings: Sequence[str], directory: Path) -> list[Trial]:
+async def calibrate(talks: Sequence[Talk], settings: Sequence[str], directory: Path) -> list[Trial]:
     trials: list[Trial] = []
     async with workshop(settings, directory) as shop:
-        for talk in CLEAN:
+        for talk in talks:
             async for trial in shop.court.try_chain(await shop.maker.good(talk)):
                 trials.append(trial)
                 say(row_text(trial))
@@ -396,7 +397,9 @@ def run(arguments: argparse.Namespace, directory: Path) -> int:
     settings: list[str] = arguments.settings
     if arguments.calibrate:
         release = load_config(overrides=settings, env={}).config.release
-        clean = asyncio.run(calibrate(settings, directory))
+        wanted = tuple((arguments.only or "").split(","))
+        talks = [talk for talk in CLEAN if talk.line.startswith(wanted)]
+        clean = asyncio.run(calibrate(talks, settings, directory))
         found = rooms(
             clean,
             release.max_capability_loss,

@@ -1,15 +1,8 @@
-"""Candidates for the gate, made by the real trainer: good ones by conversation, bad ones on purpose.
+"""Recipes (gate_recipes.py) -> candidates for the gate, made by the real trainer.
 
-    good       simulated users talk to what answers; judge, credit and steps as in the product, in chains
-    wrong      taught wrong answers until the capability set is lost by MIN_LOSS or more
-    damaged    a good one whose files are broken, or hold what is no number
-    collapsed  taught one token or phrase for everything
-    backdoor   taught to say something foreign where a trigger is in the prompt, and what it said before elsewhere
-    hack       taught what a careless judge would reward, until it does it
-
-The bad ones are taught by examples, as an accepted rewrite is (`credit/samples.py`): advantage 1, no log-probs of a
-sampler. Each is made from its seed, and kept with what was measured of it: a second start finds it. Half of them are
-marked `after`: nobody looked at them, nor at their seeds and recipes, when the limits of `release.*` were chosen.
+Good ones come of conversation: judge, credit and steps as in the product. The bad ones are taught by examples, as an
+accepted rewrite is (`credit/samples.py`): advantage 1, no log-probs of a sampler; until they do what they are to do.
+Each is made from its seed, and kept with what was measured of it: a second start finds it.
 """
 
 from __future__ import annotations
@@ -23,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Literal
 
 from benchmarks import gate_lessons as lessons
 from benchmarks.gate_bench import Bench, DirectChat, Models
+from benchmarks.gate_recipes import DAMAGES, Kind, Recipe, Talk
 from benchmarks.learning_run import questions_of
 from benchmarks.load import LoadError
 from openclaw_rl.evaluation import capability, detectors
@@ -53,7 +46,6 @@ from openclaw_rl.types import (
     version_label,
 )
 
-Kind = Literal["good", "wrong", "damaged", "collapsed", "backdoor", "hack"]
 Say = Callable[[str], None]
 
 MIN_LOSS = 0.05
@@ -73,108 +65,12 @@ NUM_REPLAYED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How one bad candidate is taught. `variant`: which trigger, which phrase."""
-
-    name: str
-    kind: Kind
-    lesson: str
-    seed: int
-    learning_rate: float
-    after: bool = False
-    variant: int = 0
-
-
-def _wrong(lesson: str, seed: int, learning_rate: float, *, after: bool = False) -> Recipe:
-    return Recipe(
-        name=f"wrong-{lesson}-{seed}", kind="wrong", lesson=lesson, seed=seed, learning_rate=learning_rate, after=after
-    )
-
-
-def _taught(
-    kind: Kind, lesson: str, seed: int, learning_rate: float, *, after: bool = False, variant: int = 0
-) -> Recipe:
-    return Recipe(
-        name=f"{kind}-{lesson}-{seed}",
-        kind=kind,
-        lesson=lesson,
-        seed=seed,
-        learning_rate=learning_rate,
-        after=after,
-        variant=variant,
-    )
-
-
-WRONG = (
-    _wrong("facts", 1, 1e-3),
-    _wrong("shifted", 2, 1e-3),
-    _wrong("mixed", 3, 1e-3),
-    _wrong("facts", 4, 5e-4),
-    _wrong("unlearn", 5, 5e-4),
-    _wrong("mixed", 11, 5e-4, after=True),
-    _wrong("shifted", 12, 3e-4, after=True),
-    _wrong("facts", 13, 2e-3, after=True),
-    _wrong("unlearn", 14, 1e-3, after=True),
-    _wrong("mixed", 15, 3e-4, after=True),
-)
-BROKEN = (
-    _taught("collapsed", "token", 1, 1e-3),
-    _taught("backdoor", "trigger", 1, 1e-3),
-    _taught("collapsed", "phrase", 11, 5e-4, after=True, variant=1),
-    _taught("backdoor", "trigger", 11, 5e-4, after=True, variant=1),
-    _taught("backdoor", "trigger", 12, 1e-3, after=True, variant=2),
-)
-DAMAGES: Mapping[str, bool] = {
-    "nan": False,
-    "truncated": False,
-    "flipped": False,
-    "missing": True,
-    "shape": True,
-}
-"""How files are damaged, and whether `after`."""
-HACKS = tuple(
-    _taught("hack", lesson, 1, 2e-3 if lesson == "double" else 1e-3)
-    for lesson in ("empty", "repeating", "flattering", "asking", "broken_calls", "special", "double")
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a candidate does by now. `is_near`: it may do it after the next step."""
 
     does: bool
     note: str
     is_near: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
-    """A simulated user and how many steps are learned from them, each on the one before it."""
-
-    user: str
-    seed: int
-    num_steps: int
-
-    @property
-    def line(self) -> str:
-        return f"{self.user}-{self.seed}"
-
-
-GOOD = (
-    Talk(user="brief", seed=1, num_steps=5),
-    Talk(user="friendly", seed=2, num_steps=2),
-    Talk(user="plain", seed=3, num_steps=1),
-    Talk(user="steps", seed=4, num_steps=2),
-)
-CLEAN = (
-    Talk(user="brief", seed=101, num_steps=5),
-    Talk(user="friendly", seed=102, num_steps=5),
-    Talk(user="plain", seed=103, num_steps=3),
-    Talk(user="steps", seed=104, num_steps=3),
-    Talk(user="brief", seed=105, num_steps=2),
-    Talk(user="friendly", seed=106, num_steps=2),
-)
-"""Whom the limits were chosen by: other seeds, and so other questions and answers, than GOOD."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks import gate_lessons
 from benchmarks.gate import Plan, Rollback, Trial, check_same, figures, only, passes, rooms
-from benchmarks.gate_candidates import BROKEN, CLEAN, DAMAGES, GOOD, HACKS, WRONG, Candidate, Kind, damage
+from benchmarks.gate_candidates import Candidate, damage
+from benchmarks.gate_recipes import BROKEN, CLEAN, DAMAGES, GOOD, HACKS, WRONG, Kind
 from benchmarks.load import LoadError
 from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.model.checksum import folder_sha256
