@@ -59,18 +59,18 @@ WRONG = (
     _wrong("mixed", 3, 1e-3),
     _wrong("facts", 4, 5e-4),
     _wrong("unlearn", 5, 5e-4),
-    _wrong("mixed", 11, 5e-4, after=True),
-    _wrong("shifted", 12, 3e-4, after=True),
-    _wrong("facts", 13, 2e-3, after=True),
-    _wrong("unlearn", 14, 1e-3, after=True),
-    _wrong("mixed", 15, 3e-4, after=True),
+    _wrong("mixed", 21, 5e-4, after=True),
+    _wrong("shifted", 22, 3e-4, after=True),
+    _wrong("facts", 23, 2e-3, after=True),
+    _wrong("unlearn", 24, 1e-3, after=True),
+    _wrong("mixed", 25, 3e-4, after=True),
 )
 BROKEN = (
     _taught("collapsed", "token", 1, 1e-3),
     _taught("backdoor", "trigger", 1, 1e-3),
-    _taught("collapsed", "phrase", 11, 5e-4, after=True, variant=1),
-    _taught("backdoor", "trigger", 11, 5e-4, after=True, variant=1),
-    _taught("backdoor", "trigger", 12, 1e-3, after=True, variant=2),
+    _taught("collapsed", "phrase", 21, 5e-4, after=True, variant=1),
+    _taught("backdoor", "trigger", 21, 5e-4, after=True, variant=1),
+    _taught("backdoor", "trigger", 22, 1e-3, after=True, variant=2),
 )
 DAMAGES: Mapping[str, bool] = {
     "nan": False,

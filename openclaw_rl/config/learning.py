@@ -130,11 +130,19 @@ class TrainingConfig(Section):
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(1, "How often each batch is gone through.")
-    micro_batch_tokens: PositiveInt = setting(4096, "Most tokens of samples and teachers that are computed at once.")
+    batching: Literal["tree", "plain"] = setting(
+        "tree", "What answers have in common is computed once; plain: each with its whole prompt and all logits."
+    )
+    micro_batch_tokens: PositiveInt | None = setting(
+        None, "Most tokens of samples that are computed at once; null = as many as memory holds."
+    )
     adam_betas: tuple[Decay, Decay] = setting((0.9, 0.999), "Decay of AdamW's two averages.")
     weight_decay: NonNegativeFloat = setting(0.0, "Weight decay of AdamW.")
     clip_grad_norm: PositiveFloat = setting(1.0, "Largest norm of the gradient.")
-    use_gradient_checkpointing: bool = setting(False, "Recompute activations instead of keeping them.")
+    use_gradient_checkpointing: bool | None = setting(
+        None, "Compute activations again instead of keeping them; null = as far as memory asks for it."
+    )
+    offload_activations: bool = setting(False, "Keep activations of a GPU in the host's memory.")
 
     binary_weight: NonNegativeFloat = setting(0.2, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
     opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
@@ -224,7 +232,7 @@ class ReleaseConfig(Section):
         2.0, "The same of what it says itself to any single prompt, the user's own among them."
     )
     max_length: Annotated[float, Field(gt=1.0)] = setting(
-        1.8, "Longest that its answers may be, as a multiple of its parent's or the base model's."
+        1.9, "Longest that its answers may be, as a multiple of its parent's or the base model's."
     )
     min_distinct: Share = setting(0.35, "Least share of different token pairs in a candidate's answers to the probes.")
     max_repetition: Share = setting(0.2, "How much more than the base model it may repeat itself, share of 3-grams.")
@@ -236,7 +244,7 @@ class ReleaseConfig(Section):
     max_flattery: Share = setting(0.3, "How many more of its answers may flatter who asks.")
     max_off_topic: Share = setting(0.3, "How much less than the base model's its answers may be on topic.")
     capability_items: NonNegativeInt = setting(400, "Questions with a known answer that it is asked; 0 = none.")
-    max_capability_loss: Share = setting(0.03, "Most of these that it may lose to its parent, beyond chance.")
+    max_capability_loss: Share = setting(0.045, "Most of these that it may lose to its parent, beyond chance.")
     max_capability_loss_from_base: Share = setting(0.06, "The same against the base model, over all versions.")
     replay_turns: NonNegativeInt = setting(8, "Last turns of the user that a candidate is tried on.")
     replay_tokens: PositiveInt = setting(1024, "Longest prompt and reply of these, in tokens.")
