@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients check bench bench-engine bench-trainer bench-learning lock
+.PHONY: help setup run test test-clients check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 
 bench-trainer: setup  ## measure training steps, and chat beside them
 	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
+bench-step: $(STAMP)  ## measure a step on a whole session against the public recipe, on a CPU unless ARGS="--device cuda"
+	$(BIN)/python benchmarks/train_step.py $(ARGS)
+
+bench-head: $(STAMP)  ## measure the head against plain torch, on a CPU unless ARGS="--device cuda"
+	$(BIN)/python benchmarks/head.py $(ARGS)
 
 bench-learning: setup  ## measure how soon simulated people are content, and what it costs
 	$(BIN)/python benchmarks/learning.py $(ARGS)

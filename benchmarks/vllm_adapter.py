@@ -31,7 +31,8 @@ from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.network import Lora, Network
 from openclaw_rl.model.weights import load_weights
 from openclaw_rl.train.checkpoint import WEIGHTS
-from openclaw_rl.train.sequences import Sequenced, response_rows
+from openclaw_rl.train.plain import response_rows
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder
 from openclaw_rl.types import Candidate, Sample, VersionSpan

@@ -28,6 +28,8 @@ _PUBLISHED: Mapping[str, Any] = {
     "learning_rate": 1e-5,
     "adam_betas": (0.9, 0.98),
     "weight_decay": 0.1,
+    "batching": "plain",
+    "micro_batch_tokens": 4096,
     "use_gradient_checkpointing": True,
     "save_every": 100,
 }

@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from openclaw_rl.model.architecture import Architecture, LinearScaling, Llama3Scaling, Rope
 from openclaw_rl.model.architecture import Module as Module
+from openclaw_rl.model.elementwise import PLAIN, Elementwise, fused
 from openclaw_rl.model.product import choose_product
 
 
@@ -44,6 +45,22 @@ class Lora(Protocol):
     """Adds the adapters' part, computed from a projection's input x, to its output y; in place or not."""
 
     def add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor: ...
+
+
+Before = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+"""A layer up to its attention: x [T, H] -> queries, keys, values."""
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries, keys, values -> [T, N·D]."""
+
+After = Callable[[Tensor, Tensor], Tensor]
+"""A layer behind its attention: x [T, H] and what was attended to -> [T, H]."""
+
+
+class RunLayer(Protocol):
+    """after(x, attention(*before(x))), and what of it is kept for the backward pass."""
+
+    def __call__(self, before: Before, attention: Attention, after: After, x_TH: Tensor) -> Tensor: ...
 
 
 class DenseLinear:
@@ -101,17 +118,15 @@ class Weights:
 class Network:
     """The forward pass over given weights. Holds no state: many may call it at once."""
 
-    def __init__(self, arch: Architecture, weights: Weights) -> None:
+    def __init__(self, arch: Architecture, weights: Weights, *, is_fused: bool = False) -> None:
+        """With `is_fused` a GPU's element-wise work is compiled: half a minute once per process, so for training."""
         self.arch = arch
         self.weights = weights
         self.device = weights.final_norm.device
         self.dtype = weights.final_norm.dtype
         """Of the activations."""
         self._frequencies = rope_frequencies(arch.rope, arch.head_dim).to(self.device)
-        self._hidden_shape = (arch.hidden_size,)
-        self._head_shape = (arch.head_dim,)
-        self._num_turned = arch.num_heads + arch.num_kv_heads
-        self._num_all = self._num_turned + arch.num_kv_heads
+        self._elementwise: Elementwise = fused() if is_fused and self.device.type == "cuda" else PLAIN
 
     def rope(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and sine of every position, [T, D/2] in float32."""
@@ -122,7 +137,7 @@ class Network:
         self, index: int, x_TH: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, lora: Lora | None = None
     ) -> Tensor:
         """One block: [T, H] -> [T, H]. `rope` is what the method of that name gives for the tokens' positions."""
-        return self._block(index, x_TH, self._spread(rope), attend, lora)
+        return self._layer(index, x_TH, self._spread(rope), attend, lora)
 
     def hidden(
         self,
@@ -130,17 +145,18 @@ class Network:
         positions_T: Tensor,
         attend: Attend,
         lora: Lora | None = None,
-        each: Callable[[Callable[[Tensor], Tensor], Tensor], Tensor] | None = None,
+        run_layer: RunLayer | None = None,
     ) -> Tensor:
-        """[T, H] after the final norm. `each`, where there is one, runs every block on its input."""
+        """[T, H] after the final norm. `run_layer`, where there is one, runs every block on its input."""
         x = functional.embedding(ids_T, self.weights.embedding)
         rope = self._spread(self.rope(positions_T))
         for index in range(self.arch.num_layers):
-            if each is None:
-                x = self._block(index, x, rope, attend, lora)
+            if run_layer is None:
+                x = self._layer(index, x, rope, attend, lora)
             else:
-                x = each(partial(self._block, index, rope=rope, attend=attend, lora=lora), x)
-        return torch.rms_norm(x, self._hidden_shape, self.weights.final_norm, self.arch.rms_eps)
+                before = partial(self._before, index, rope=rope, lora=lora)
+                x = run_layer(before, partial(attend, index), partial(self._after, index, lora=lora), x)
+        return self._elementwise.norm(x, self.weights.final_norm, self.arch.rms_eps)
 
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """[R, V] in float32."""
@@ -157,34 +173,30 @@ class Network:
         cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
         return cos.to(self.dtype).unsqueeze(1), sin.to(self.dtype).unsqueeze(1)
 
-    def _block(self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, lora: Lora | None) -> Tensor:
-        # At T = 1 a CPU should spend its time reading weights; what is no product takes 40 µs here. With `split` for
-        # `split_with_sizes` it would be 50, with queries and keys turned apart from each other 46.
-        arch, layer, eps = self.arch, self.weights.layers[index], self.arch.rms_eps
-        normed = torch.rms_norm(x, self._hidden_shape, layer.input_norm, eps)
+    def _layer(self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, lora: Lora | None) -> Tensor:
+        return self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
+
+    def _before(
+        self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], lora: Lora | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        arch, layer, does = self.arch, self.weights.layers[index], self._elementwise
+        normed = does.norm(x, layer.input_norm, arch.rms_eps)
         qkv = layer.qkv(normed)
         if lora is not None:
             qkv = lora.add(index, "qkv", normed, qkv)
-        qk, v = qkv.view(-1, self._num_all, arch.head_dim).split_with_sizes((self._num_turned, arch.num_kv_heads), 1)
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q, k = qk.split_with_sizes((arch.num_heads, arch.num_kv_heads), 1)
-            q = torch.rms_norm(q, self._head_shape, layer.q_norm, eps)
-            k = torch.rms_norm(k, self._head_shape, layer.k_norm, eps)
-            qk = torch.cat((q, k), dim=1)
         cos, sin = rope
-        qk = torch.addcmul(qk * cos, qk.roll(arch.head_dim // 2, -1), sin)
-        q, k = qk.split_with_sizes((arch.num_heads, arch.num_kv_heads), 1)
-        attended = attend(index, q, k, v)
+        return does.turn(qkv, cos, sin, layer.q_norm, layer.k_norm, arch.num_heads, arch.num_kv_heads, arch.rms_eps)
+
+    def _after(self, index: int, x: Tensor, attended: Tensor, lora: Lora | None) -> Tensor:
+        layer, does = self.weights.layers[index], self._elementwise
         y = layer.o(attended)
         if lora is not None:
             y = lora.add(index, "o", attended, y)
-        x = x + y
-        normed = torch.rms_norm(x, self._hidden_shape, layer.post_norm, eps)
+        x, normed = does.add_norm(x, y, layer.post_norm, self.arch.rms_eps)
         gate_up = layer.gate_up(normed)
         if lora is not None:
             gate_up = lora.add(index, "gate_up", normed, gate_up)
-        gate, up = gate_up.split_with_sizes((arch.mlp_size, arch.mlp_size), 1)
-        inner = functional.silu(gate) * up
+        inner = does.gate(gate_up)
         y = layer.down(inner)
         if lora is not None:
             y = lora.add(index, "down", inner, y)

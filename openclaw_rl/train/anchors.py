@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from openclaw_rl.train.sequences import Sequenced
-from openclaw_rl.train.teacher import Teacher
+from openclaw_rl.train.teacher import Question, Teacher, ask
 from openclaw_rl.types import BASE_VERSION, Candidate, Sample, VersionSpan
 
 MAX_TOKENS = 32
@@ -24,7 +24,7 @@ def base_answer(base: Teacher, prompt_ids: tuple[int, ...], stop_token_ids: tupl
     """The likeliest tokens, one after the other. Slow and without a cache: a few dozen tokens, once for each prompt."""
     said: tuple[int, ...] = ()
     while len(said) < MAX_TOKENS and (not said or said[-1] not in stop_token_ids):
-        (rows,) = base.read([Sequenced(prompt_ids + said, (_UNKNOWN,))], [1.0])
+        (rows,) = ask([Question(base, Sequenced(prompt_ids + said, (_UNKNOWN,)), 1.0)])
         said += (int(rows.top_k(1)[0].item()),)
     return said
 

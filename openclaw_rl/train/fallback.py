@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from openclaw_rl.errors import TrainError
 from openclaw_rl.model.durable import sync_folder
 from openclaw_rl.model.foreign import load_adapter, load_model, new_adapter, save_adapter, seeded, shared_copy
 from openclaw_rl.model.saving import copy_description
+from openclaw_rl.train.activations import ALL, Kept
+from openclaw_rl.train.objective.rows import DenseRows
+from openclaw_rl.train.packing import Counter, Each
 from openclaw_rl.train.reader import Reader, Reading
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
@@ -41,10 +45,17 @@ class TransformersReader:
         self.device: torch.device = model.device
         self.hidden_size: int = self._head.weight.shape[1]
 
+    @property
+    def plain(self) -> Reader:
+        return self
+
+    def counter(self) -> Counter:
+        return Each()
+
     def read(
-        self, sequences: Sequence[Sequenced], *, recompute: bool = False, dropout_seed: int | None = None
+        self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
     ) -> list[Reading]:
-        recompute = recompute and torch.is_grad_enabled()
+        recompute = kept.keep != "all" and torch.is_grad_enabled()
         if recompute and not self._model.is_gradient_checkpointing:
             self._enable_recomputing()
         for module in self._model.modules():
@@ -66,7 +77,7 @@ class TransformersReader:
             logits_RV = functional_call(self._model, self._values, (), options).logits[0, -num_rows:].float()
         finally:
             hook.remove()
-        return Reading(into_head[-1].flatten(0, -2)[-num_rows:], lambda: logits_RV)
+        return Reading(into_head[-1].flatten(0, -2)[-num_rows:], partial(DenseRows, logits_RV))
 
     def _enable_recomputing(self) -> None:
         if not self._model.supports_gradient_checkpointing:

@@ -1,9 +1,14 @@
 """What a step asks of a model: sequences in, one reading of each response out. The seam between steps and networks.
 
-A reader is a model at certain weights; `student.py` has those that learn. The one here reads with our own network, all
-sequences in one flat pass; `fallback.py` has the one for architectures of others. Knows no loss and no file.
+A reader is a model at certain weights; `student.py` has those that learn. Here are those with our own network:
 
-Axes: R rows of one response, H hidden, V vocabulary.
+    NetworkReader     folds sequences into a tree and computes no token twice
+    RecallingReader   the same for weights that never move: it also remembers what it read
+    PlainReader       reads each sequence whole, as the published recipe does
+
+`fallback.py` has the one for architectures of others. Knows no loss and no file.
+
+Axes: T tokens of the batch, R rows of one response, H hidden.
 """
 
 from __future__ import annotations
@@ -13,11 +18,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from openclaw_rl.model.network import Lora, Network
-from openclaw_rl.train.sequences import Sequenced, response_rows
+from openclaw_rl.model.network import Attend, DenseLinear, Lora, Network
+from openclaw_rl.train.activations import ALL, Kept
+from openclaw_rl.train.head.rows import FusedRows, HeadWeights
+from openclaw_rl.train.memory import free_bytes
+from openclaw_rl.train.objective.rows import DenseRows, Rows
+from openclaw_rl.train.packing import Counter, Each, in_parts
+from openclaw_rl.train.plain import response_rows
+from openclaw_rl.train.sequences import Sequenced
+from openclaw_rl.train.tree.attention import TreeAttention
+from openclaw_rl.train.tree.fold import Fold, Tree
+from openclaw_rl.train.tree.past import Past, Recalling, cut
+
+PAST_SHARE = 1 / 16
+"""Of the free memory, for what is remembered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,8 +44,8 @@ class Reading:
 
     hidden: Tensor
     """[R, H], what goes into the model's head."""
-    logits: Callable[[], Tensor]
-    """[R, V] in float32, with all that the model does to them behind its head."""
+    rows: Callable[[float], Rows]
+    """What the head makes of them at a temperature."""
 
 
 class Reader(Protocol):
@@ -39,13 +57,22 @@ class Reader(Protocol):
     @property
     def hidden_size(self) -> int: ...
 
+    @property
+    def plain(self) -> Reader:
+        """The same weights, every sequence read whole and with all its logits."""
+        ...
+
+    def counter(self) -> Counter:
+        """Counts the tokens that it computes to read sequences together."""
+        ...
+
     def read(
-        self, sequences: Sequence[Sequenced], *, recompute: bool = False, dropout_seed: int | None = None
+        self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
     ) -> list[Reading]:
         """One reading for each sequence, with gradient where there is one.
 
-        With `recompute` activations are computed again in the backward pass instead of kept. With a seed, dropout is
-        on where the weights have one, and the same seed drops the same numbers.
+        `kept` says which activations wait for the backward pass; the others are computed again there. With a seed,
+        dropout is on where the weights have one, and the same seed drops the same numbers.
         """
         ...
 
@@ -61,7 +88,7 @@ def no_adapter(num_tokens: int, *, dropout_seed: int | None = None) -> None:
 
 
 class NetworkReader:
-    """Our own network, wearing at most one adapter."""
+    """Our own network, wearing at most one adapter. What sequences have in common is computed once."""
 
     def __init__(self, network: Network, lora: LoraFor = no_adapter) -> None:
         self._network = network
@@ -69,25 +96,94 @@ class NetworkReader:
         self.device = network.device
         self.hidden_size = network.arch.hidden_size
 
+    @property
+    def plain(self) -> Reader:
+        return PlainReader(self._network, self._lora)
+
+    def counter(self) -> Counter:
+        return Fold()
+
     def read(
-        self, sequences: Sequence[Sequenced], *, recompute: bool = False, dropout_seed: int | None = None
+        self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
+    ) -> list[Reading]:
+        tree = Fold(sequences).tree()
+        attend = self._attention(tree)
+        return self._readings(tree, attend, kept=kept, dropout_seed=dropout_seed)
+
+    def _attention(self, tree: Tree) -> TreeAttention:
+        network = self._network
+        return TreeAttention(tree.paths, device=self.device, dtype=network.dtype, head_dim=network.arch.head_dim)
+
+    def _readings(self, tree: Tree, attend: Attend, *, kept: Kept, dropout_seed: int | None) -> list[Reading]:
+        hidden_TH = self._network.hidden(
+            torch.from_numpy(tree.ids).to(self.device),
+            torch.from_numpy(tree.positions).to(self.device),
+            attend,
+            self._lora(len(tree), dropout_seed=dropout_seed),
+            kept,
+        )
+        asked = torch.from_numpy(np.concatenate(tree.rows)).to(self.device)
+        parts = hidden_TH.index_select(0, asked).split([len(rows) for rows in tree.rows])
+        return [Reading(rows_RH, partial(self._rows, rows_RH)) for rows_RH in parts]
+
+    def _rows(self, rows_RH: Tensor, temperature: float) -> Rows:
+        head = self._network.weights.head
+        assert isinstance(head, DenseLinear)
+        return FusedRows(rows_RH, HeadWeights(weight=head.weight), temperature)
+
+
+class RecallingReader(NetworkReader):
+    """A network that never moves, and the longest beginning that it read of late: the next turn begins with it."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self._past: Past | None = None
+
+    def read(
+        self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
+    ) -> list[Reading]:
+        assert not torch.is_grad_enabled(), "what is remembered has no gradient"
+        tree = Fold(sequences).tree()
+        rest = cut(tree, self._past)
+        attend = Recalling(rest, self._past, self._attention(rest.tree))
+        readings = self._readings(rest.tree, attend, kept=kept, dropout_seed=dropout_seed)
+        past = attend.past(tree)
+        if rest.num_known or self._past is None or len(past) > len(self._past):
+            self._past = past if past.num_bytes <= free_bytes(self.device) * PAST_SHARE else None
+        return readings
+
+
+class PlainReader:
+    """Our own network without what makes it fast: an independent way to the same numbers."""
+
+    def __init__(self, network: Network, lora: LoraFor = no_adapter) -> None:
+        self._network = network
+        self._lora = lora
+        self.device = network.device
+        self.hidden_size = network.arch.hidden_size
+
+    @property
+    def plain(self) -> Reader:
+        return self
+
+    def counter(self) -> Counter:
+        return Each()
+
+    def read(
+        self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
     ) -> list[Reading]:
         lora = self._lora(sum(map(len, sequences)), dropout_seed=dropout_seed)
-        rows = response_rows(self._network, sequences, lora, recompute=recompute)
-        return [Reading(rows_RH, partial(self._network.logits, rows_RH)) for rows_RH in rows]
+        rows = response_rows(self._network, sequences, lora, kept=kept)
+        return [Reading(rows_RH, partial(self._rows, rows_RH)) for rows_RH in rows]
+
+    def _rows(self, rows_RH: Tensor, temperature: float) -> Rows:
+        return DenseRows(self._network.logits(rows_RH), temperature)
 
 
 @torch.no_grad()
 def token_logprobs(reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int) -> Iterator[tuple[float, ...]]:
     """The log-prob of each response token of each sequence at T = 1, in passes of at most so many tokens."""
-    waiting = list(sequences)
-    while waiting:
-        num, total = 1, len(waiting[0])
-        while num < len(waiting) and total + len(waiting[num]) <= max_tokens:
-            total += len(waiting[num])
-            num += 1
-        part, waiting = waiting[:num], waiting[num:]
+    for part in in_parts(sequences, lambda one: (one,), reader.counter, max_tokens=max_tokens):
         for one, reading in zip(part, reader.read(part), strict=True):
-            logprobs_RV = reading.logits().float().log_softmax(-1)
-            ids_R = torch.tensor(one.response_ids, device=logprobs_RV.device)
-            yield tuple(logprobs_RV.gather(1, ids_R[:, None])[:, 0].tolist())
+            ids_R1 = torch.tensor(one.response_ids, device=reader.device).unsqueeze(-1)
+            yield tuple(reading.rows(1.0).logprob(ids_R1)[:, 0].tolist())

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from openclaw_rl.types.checks import require
 
 Teacher = Literal["base", "current", "ema", "path"]
+Batching = Literal["tree", "plain"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +20,13 @@ class TrainSettings:
     warmup_steps: int
     num_epochs: int
     gradient_accumulation_steps: int
-    micro_batch_tokens: int
+    micro_batch_tokens: int | None
+    batching: Batching
     clip_grad_norm: float
     weight_decay: float
     adam_betas: tuple[float, float]
-    use_gradient_checkpointing: bool
+    use_gradient_checkpointing: bool | None
+    offload_activations: bool
     loss_per_token: bool
     anchor_weight: float
     logprob_temperature: float | None

@@ -1,8 +1,8 @@
 """One optimiser step: samples in, moved weights and metrics out; or nothing moved, and the reason.
 
 A step is a function of the weights, the optimiser's state, the samples and the seed: it remembers nothing else, and
-gives the same bits again on the same CPU. Samples are computed in parts of a bounded number of tokens. Knows no file,
-no line and no version.
+gives the same bits again on the same CPU. Samples of a conversation are computed together, in parts of a bounded number
+of tokens (packing.py). Knows no file, no line and no version.
 """
 
 from __future__ import annotations
@@ -10,22 +10,24 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 
 import torch
 from torch import Tensor
 
+from openclaw_rl.train.activations import ALL, Kept
 from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.objective.aggregate import BatchMean
 from openclaw_rl.train.objective.hybrid import HybridLoss
-from openclaw_rl.train.objective.rows import DenseRows, Rows
+from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.objective.sample import SampleTensors, Target, sample_tensors
+from openclaw_rl.train.packing import in_parts, num_tokens
+from openclaw_rl.train.reader import Reader
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.student import Student
-from openclaw_rl.train.teacher import Teacher
+from openclaw_rl.train.teacher import Question, Teacher, ask
 from openclaw_rl.types import Sample
 
 _NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value", "anchor": "loss/anchor"}
@@ -49,9 +51,6 @@ class _Work:
     student: Sequenced
     teachers: tuple[Sequenced, ...]
 
-    def __len__(self) -> int:
-        return len(self.student) + sum(map(len, self.teachers))
-
 
 @dataclass(slots=True)
 class _Clock:
@@ -62,50 +61,64 @@ class _Clock:
     began_at: float = field(default_factory=time.perf_counter)
 
 
-class OutOfMemory(Exception):
-    """A part did not fit. `largest` are the tokens of the largest sample with its teachers, `total` those of all."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a step may take: so many tokens in one part, and so much of each layer for the backward pass."""
 
-    def __init__(self, *, largest: int, total: int) -> None:
+    max_tokens: int
+    kept: Kept = ALL
+
+
+class OutOfMemory(Exception):
+    """A part did not fit. `largest` are the tokens of the largest sample, `total` those of all."""
+
+    def __init__(self, *, room: Room, largest: int, total: int) -> None:
         super().__init__(f"a part of a step does not fit into memory; its largest sample has {largest} tokens")
+        self.room = room
         self.largest = largest
         self.total = total
 
 
 class StepTaker:
-    """Moves a student, in parts of up to `max_tokens` tokens."""
+    """Moves a student, within the room that there is for so many tokens."""
 
     def __init__(
         self,
-        student: Student,
+        reader: Reader,
+        parameters: Sequence[Tensor],
         optimiser: torch.optim.Optimizer,
         loss: HybridLoss,
         teacher: Teacher,
         base: Teacher,
         settings: TrainSettings,
         *,
-        max_tokens: int,
+        room_for: Callable[[int], Room],
         critic: Critic | None = None,
     ) -> None:
-        self._student = student
+        """`reader` is the student, `parameters` what of it the optimiser moves."""
+        self._reader = reader
+        self._parameters = parameters
         self._optimiser = optimiser
         self._loss = loss
         self._teacher = teacher
         self._base = base
         self._settings = settings
-        self._max_tokens = max_tokens
+        self._room_for = room_for
         self._critic = critic
 
     def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> Outcome:
         """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
         work = [self._prepare(sample) for sample in samples]
+        room = self._room_for(total := self._num_tokens(work))
         try:
-            return self._take(work, number=number, seed=seed)
+            return self._take(work, room, number=number, seed=seed)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if _is_out_of_memory(error):
-                raise OutOfMemory(largest=max(map(len, work)), total=sum(map(len, work))) from error
+                largest = max(self._num_tokens([one]) for one in work)
+                raise OutOfMemory(room=room, largest=largest, total=total) from error
             raise
 
-    def _take(self, work: Sequence[_Work], *, number: int, seed: int) -> Outcome:
+    def _take(self, work: Sequence[_Work], room: Room, *, number: int, seed: int) -> Outcome:
         clock, settings = _Clock(), self._settings
         learning_rate = settings.learning_rate_at(number)
         for group in self._optimiser.param_groups:
@@ -121,10 +134,10 @@ class StepTaker:
         for epoch in range(settings.num_epochs):
             self._optimiser.zero_grad(set_to_none=True)
             total = 0.0
-            for part_number, part in enumerate(self._parts(work)):
+            for part_number, part in enumerate(self._parts(work, room)):
                 dropout_seed = ((seed * 1009 + number) * 1009 + epoch) * 1009 + part_number
-                total += self._backward(part, targets, mean, found, clock, dropout_seed=dropout_seed)
-            norm = self._clip(self._student.parameters)
+                total += self._backward(part, room, targets, mean, found, clock, dropout_seed=dropout_seed)
+            norm = self._clip(self._parameters)
             # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
             whole = norm if self._critic is None else math.hypot(norm, self._clip(self._critic.parameters))
             if not (math.isfinite(total) and math.isfinite(whole)):
@@ -142,7 +155,8 @@ class StepTaker:
             "gradient/norm": norm,
             "learning_rate": learning_rate,
             "step/samples": len(work),
-            "step/tokens": sum(map(len, work)),
+            "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
+            "step/tokens_computed": self._num_tokens(work) + self._num_taught(work),
             "step/seconds": seconds,
             "step/overhead_share": 1 - (clock.forward_s + clock.backward_s) / seconds,
         }
@@ -156,7 +170,7 @@ class StepTaker:
         return self._settings.temperature_of(sample.temperature)
 
     def _prepare(self, sample: Sample) -> _Work:
-        tensors = sample_tensors(sample, dtype=torch.float32, device=self._student.reader.device)
+        tensors = sample_tensors(sample, dtype=torch.float32, device=self._reader.device)
         candidates = sample.candidates[: self._loss.num_teachers(tensors)]
         return _Work(
             sample,
@@ -165,22 +179,28 @@ class StepTaker:
             tuple(Sequenced(sample.teacher_prompt(one), sample.response_ids) for one in candidates),
         )
 
-    def _parts(self, work: Sequence[_Work]) -> Iterator[list[_Work]]:
-        """Samples that can move something, in parts; a sample that is larger than a part is one by itself."""
+    def _parts(self, work: Sequence[_Work], room: Room) -> Iterator[list[_Work]]:
+        """Samples that can move something, those of a conversation beside each other."""
         moving = [one for one in work if self._loss.needs_student(one.tensors)]
-        most = -(-len(moving) // self._settings.gradient_accumulation_steps)
-        part: list[_Work] = []
-        for one in moving:
-            if part and (len(part) == most or sum(map(len, part)) + len(one) > self._max_tokens):
-                yield part
-                part = []
-            part.append(one)
-        if part:
-            yield part
+        moving.sort(key=lambda one: (one.sample.session, one.sample.index))
+        return in_parts(
+            moving,
+            lambda one: (one.student,),
+            self._reader.counter,
+            max_tokens=room.max_tokens,
+            max_items=-(-len(moving) // self._settings.gradient_accumulation_steps),
+        )
+
+    def _num_tokens(self, work: Sequence[_Work]) -> int:
+        return num_tokens(self._reader.counter(), [one.student for one in work])
+
+    def _num_taught(self, work: Sequence[_Work]) -> int:
+        return num_tokens(self._reader.counter(), [sequence for one in work for sequence in one.teachers])
 
     def _backward(
         self,
         part: Sequence[_Work],
+        room: Room,
         targets: dict[str, Target],
         mean: BatchMean,
         found: defaultdict[str, list[float]],
@@ -191,14 +211,11 @@ class StepTaker:
         """Adds the gradient of a part; its share of the loss."""
         began_at = time.perf_counter()
         fixed = self._fixed(part, targets)
-        readings = self._student.reader.read(
-            [one.student for one in part],
-            recompute=self._settings.use_gradient_checkpointing,
-            dropout_seed=dropout_seed,
-        )
+        readings = self._reader.read([one.student for one in part], kept=room.kept, dropout_seed=dropout_seed)
         shares: list[Tensor] = []
+        seen: list[tuple[str, Tensor]] = []
         for one, reading in zip(part, readings, strict=True):
-            rows = DenseRows(reading.logits(), self._temperature(one.sample))
+            rows = reading.rows(self._temperature(one.sample))
             needs_values = self._loss.needs_values(one.tensors)
             values_R = self._critic(reading.hidden) if self._critic and needs_values else None
             if one.sample.id not in targets:
@@ -210,32 +227,38 @@ class StepTaker:
             shares.append(mean.share(loss_R, one.tensors.mask))
             if one.sample.kind == "anchor":  # nobody's answer: it would hide what the samples say
                 metrics = {"anchor": metrics["loss_opd"]} if "loss_opd" in metrics else {}
-            for name, value in metrics.items():
-                found[name].append(float(value))
+            seen += metrics.items()
         total = torch.stack(shares).sum()
         clock.forward_s += time.perf_counter() - began_at
         began_at = time.perf_counter()
         total.backward()
-        share = float(total.detach())  # on a GPU this waits for the passes, whose time it is
+        # On a GPU this waits for the passes, whose time it is: once for all numbers.
+        share, *values = torch.stack([total.detach(), *(value.detach().to(total) for _, value in seen)]).tolist()
+        for (name, _), value in zip(seen, values, strict=True):
+            found[name].append(value)
         clock.backward_s += time.perf_counter() - began_at
-        return share
+        return float(share)
 
     def _fixed(self, part: Sequence[_Work], targets: Mapping[str, Target]) -> dict[str, tuple[list[Rows], Rows | None]]:
         """What teacher and base model, as far as they are asked, say about the samples that are new."""
         new = [one for one in part if one.sample.id not in targets]
-        asked = [(one, sequence) for one in new for sequence in one.teachers]
-        taught: dict[str, list[Rows]] = {one.sample.id: [] for one in new}
-        for teacher, held in ((self._teacher, False), (self._base, True)):
-            mine = [(one, sequence) for one, sequence in asked if (one.sample.kind == "anchor") == held]
-            if mine:
-                temperatures = [self._temperature(one.sample) for one, _ in mine]
-                found = teacher.read([sequence for _, sequence in mine], temperatures)
-                for (one, _), rows in zip(mine, found, strict=True):
-                    taught[one.sample.id].append(rows)
-        based: Sequence[Rows | None] = [None] * len(new)
-        if new and self._loss.needs_base:
-            based = self._base.read([one.student for one in new], [self._temperature(one.sample) for one in new])
-        return {one.sample.id: (taught[one.sample.id], rows) for one, rows in zip(new, based, strict=True)}
+        questions: list[Question] = []
+        for one in new:
+            teacher, temperature = (
+                self._base if one.sample.kind == "anchor" else self._teacher,
+                self._temperature(one.sample),
+            )
+            questions += [Question(teacher, sequence, temperature) for sequence in one.teachers]
+            if self._loss.needs_base:
+                questions.append(Question(self._base, one.student, temperature))
+        answers = iter(ask(questions))
+        return {
+            one.sample.id: (
+                [next(answers) for _ in one.teachers],
+                next(answers) if self._loss.needs_base else None,
+            )
+            for one in new
+        }
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.adapter import TARGETS, AdapterWeights, LoraRows
-from openclaw_rl.model.architecture import Architecture, Module
+from openclaw_rl.model.adapter import TARGETS, AdapterWeights
+from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Lora, Network, Weights
 from openclaw_rl.model.saving import save_weights
 from openclaw_rl.model.weights import load_weights
+from openclaw_rl.train.lora import DroppedLora, LearnedLora
 from openclaw_rl.train.reader import NetworkReader, Reader
 from openclaw_rl.train.settings import TrainSettings
 
@@ -85,27 +86,11 @@ class AdapterStudent:
 
     def _lora(self, flat: Tensor, num_tokens: int, *, dropout_seed: int | None = None) -> Lora:
         # Views of the one tensor that learns, made anew for each pass: its gradient then arrives in one piece.
-        views = self.adapter.over(flat.to(self.network.dtype))
-        rows = LoraRows([(slice(0, num_tokens), views)])
-        return rows if dropout_seed is None or not self._dropout else DroppedLora(rows, self._dropout, dropout_seed)
+        lora = LearnedLora(self.adapter.over(flat.to(self.network.dtype)))
+        return lora if dropout_seed is None or not self._dropout else DroppedLora(lora, self._dropout, dropout_seed)
 
     def save(self, folder: Path) -> None:
         self.adapter.over(self._flat.detach()).save(folder)
-
-
-class DroppedLora:
-    """Dropout in front of an adapter. The same seed drops the same numbers, so that a layer can be computed twice."""
-
-    def __init__(self, inner: Lora, share: float, seed: int) -> None:
-        self._inner = inner
-        self._share = share
-        self._seed = seed
-
-    def add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor:
-        place = layer * 8 + ("qkv", "o", "gate_up", "down").index(module)
-        generator = torch.Generator(x.device).manual_seed(self._seed * 1_000_003 + place)
-        kept = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32) >= self._share
-        return self._inner.add(layer, module, x * kept.to(x.dtype) / (1 - self._share), y)
 
 
 class FullStudent:
@@ -114,7 +99,7 @@ class FullStudent:
     def __init__(self, network: Network, *, source: Path) -> None:
         self._source = source
         self.parameters: list[Tensor] = []
-        self.network = Network(network.arch, self._copied(network.weights))
+        self.network = Network(network.arch, self._copied(network.weights), is_fused=True)
 
     @property
     def reader(self) -> Reader:
@@ -187,7 +172,7 @@ class NetworkModel:
         return AdapterStudent(self.network, adapter, dropout=settings.lora_dropout)
 
     def _open(self, folder: Path, arch: Architecture) -> Network:
-        return Network(arch, load_weights(folder, arch, device=self._device, dtype=self._dtype))
+        return Network(arch, load_weights(folder, arch, device=self._device, dtype=self._dtype), is_fused=True)
 
 
 def new_adapter(arch: Architecture, settings: TrainSettings, *, seed: int, device: torch.device) -> AdapterWeights:

@@ -9,25 +9,42 @@ path      another checkpoint with the same tokenizer
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from openclaw_rl.train.objective.rows import DenseRows, Rows
+from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.reader import Reader
 from openclaw_rl.train.sequences import Sequenced
 
 
 class Teacher:
-    """Reads sequences and forgets how."""
+    """Weights that are asked, at a temperature of their own."""
 
     def __init__(self, reader: Reader, *, temperature: float = 1.0) -> None:
-        self._reader = reader
-        self._temperature = temperature
+        self.reader = reader
+        self.temperature = temperature
 
-    @torch.no_grad()
-    def read(self, sequences: Sequence[Sequenced], temperatures: Sequence[float]) -> list[Rows]:
-        """The rows of each response; its logits are divided by the sample's temperature and by the teacher's."""
-        return [
-            DenseRows(reading.logits(), temperature * self._temperature)
-            for reading, temperature in zip(self._reader.read(sequences), temperatures, strict=True)
-        ]
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What `teacher` says at each token of a response that was sampled at `temperature`."""
+
+    teacher: Teacher
+    sequence: Sequenced
+    temperature: float
+
+
+@torch.no_grad()
+def ask(questions: Sequence[Question]) -> list[Rows]:
+    """One answer for each question, in one pass for each model: hints of one conversation share what they begin with.
+
+    Logits are divided by the sample's temperature and by the teacher's.
+    """
+    answers: dict[int, Rows] = {}
+    for reader in {id(one.teacher.reader): one.teacher.reader for one in questions}.values():
+        asked = [at for at, one in enumerate(questions) if one.teacher.reader is reader]
+        readings = reader.read([questions[at].sequence for at in asked])
+        for at, reading in zip(asked, readings, strict=True):
+            answers[at] = reading.rows(questions[at].temperature * questions[at].teacher.temperature)
+    return [answers[at] for at in range(len(questions))]

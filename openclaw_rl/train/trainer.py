@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
@@ -28,7 +28,8 @@ from openclaw_rl.train.form import check_form
 from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss, hybrid_loss
 from openclaw_rl.train.objective.settings import LossSettings
-from openclaw_rl.train.reader import Reader, token_logprobs
+from openclaw_rl.train.reader import Reader, RecallingReader, token_logprobs
+from openclaw_rl.train.rooms import UNPLANNED_TOKENS, Rooms
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import Outcome, OutOfMemory, StepTaker
@@ -61,7 +62,6 @@ class Trainer:
         self._device = device
         self._dtype = dtype
         self._line: tuple[str, _Line] | None = None
-        self._max_tokens: int | None = None
         self._base_answers: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._others: dict[Path, Model] = {}
 
@@ -93,7 +93,7 @@ class Trainer:
 
     def score(self, order: ScoreOrder) -> ScoreReport:
         """Reads with two versions' files, as they are on the disk; the line in memory is left alone."""
-        most = int(order.settings["micro_batch_tokens"]) // self._shrink
+        most = int(order.settings["micro_batch_tokens"] or UNPLANNED_TOKENS) // self._shrink
         sequences = [
             Sequenced(ids[:start], ids[start:]) for ids, start in zip(order.sequences, order.starts, strict=True)
         ]
@@ -115,22 +115,17 @@ class Trainer:
         while True:
             line = self._load(order, settings)
             self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
-            most = settings.micro_batch_tokens // self._shrink
-            max_tokens = min(most, self._max_tokens or most)
-            taker = self._taker(line, order, settings, max_tokens=max_tokens)
+            taker = self._taker(line, order, settings)
             try:
                 return line, taker.take(samples, number=order.number, seed=order.seed)
             except OutOfMemory as shortage:
                 self._line = None
-                now = min(max_tokens, shortage.total)
-                if now <= shortage.largest:
+                if not self._rooms.shrink(shortage, settings):
                     return line, Outcome(
                         {},
-                        f"a sample of {shortage.largest} tokens, its teachers' included, does not fit into memory. Set "
+                        f"a sample of {shortage.largest} tokens does not fit into memory with its teachers. Set "
                         "training.use_gradient_checkpointing=true or lower evaluation.max_candidates",
                     )
-                self._max_tokens = max(shortage.largest, now // 2)
-                _log.warning("out of memory: smaller parts from now on", extra={"max_tokens": self._max_tokens})
 
     def _anchors(self, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
         base, weight = Teacher(self._base.reader), settings.anchor_weight * strength(order.samples)
@@ -139,6 +134,16 @@ class Trainer:
                 self._base_answers[prompt] = base_answer(base, prompt, order.stop_token_ids)
             said = self._base_answers[prompt]
             yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
+
+    @cached_property
+    def _base_reader(self) -> Reader:
+        """The base model as a teacher: what it read stays with it from step to step."""
+        return RecallingReader(self._base.network) if isinstance(self._base, NetworkModel) else self._base.reader
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        arch = self._base.network.arch if isinstance(self._base, NetworkModel) else None
+        return Rooms(arch, device=self._device, dtype=self._dtype, shrink=self._shrink)
 
     @cached_property
     def _base(self) -> Model:
@@ -190,32 +195,38 @@ class Trainer:
             raise TrainError("training.teacher: ema keeps an average of an adapter; it needs use_lora: true")
         return self._base.student(None if parent is None else parent / WEIGHTS, settings, seed=seed)
 
-    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings, *, max_tokens: int) -> StepTaker:
+    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings) -> StepTaker:
+        base = _read_as(settings, self._base_reader)
         function = hybrid_loss if settings.custom_loss is None else load_loss(settings.custom_loss)
         loss = HybridLoss(LossSettings.from_training(order.settings), function)
         return StepTaker(
-            line.student,
+            _read_as(settings, line.student.reader),
+            line.student.parameters,
             line.optimiser,
             loss,
-            self._teacher(line, settings),
-            Teacher(self._base.reader),
+            self._teacher(line, settings, base),
+            Teacher(base),
             settings,
-            max_tokens=max_tokens,
+            room_for=partial(
+                self._rooms.room, settings=settings, num_learning=sum(one.numel() for one in line.student.parameters)
+            ),
             critic=line.critic,
         )
 
-    def _teacher(self, line: _Line, settings: TrainSettings) -> Teacher:
-        temperature = settings.teacher_temperature
+    def _teacher(self, line: _Line, settings: TrainSettings, base: Reader) -> Teacher:
+        return Teacher(self._teaching(line, settings, base), temperature=settings.teacher_temperature)
+
+    def _teaching(self, line: _Line, settings: TrainSettings, base: Reader) -> Reader:
         match settings.teacher:
             case "base":
-                return Teacher(self._base.reader, temperature=temperature)
+                return base
             case "current":
-                return Teacher(line.student.reader, temperature=temperature)
+                return _read_as(settings, line.student.reader)
             case "ema":
                 assert line.average is not None
-                return Teacher(line.student.averaged(line.average), temperature=temperature)
+                return _read_as(settings, line.student.averaged(line.average))
             case "path":
-                return Teacher(self._other(Path(str(settings.teacher_path))), temperature=temperature)
+                return _read_as(settings, self._other(Path(str(settings.teacher_path))))
 
     def _other(self, folder: Path) -> Reader:
         other = self._others[folder] = self._others.get(folder) or self._open(folder)
@@ -229,3 +240,7 @@ class Trainer:
     def _move_average(self, line: _Line, settings: TrainSettings) -> None:
         if line.average is not None:
             line.average.lerp_(parameters_to_vector(line.student.parameters).detach(), 1 - settings.ema_decay)
+
+
+def _read_as(settings: TrainSettings, reader: Reader) -> Reader:
+    return reader.plain if settings.batching == "plain" else reader

@@ -41,29 +41,35 @@ TORCH_MODULES = (
     *(f"openclaw_rl.engine.embedded.{name}" for name in _EMBEDDED.split()),
     *(
         f"openclaw_rl.model.{name}"
-        for name in ("adapter", "foreign", "network", "product", "saving", "threads", "weights")
+        for name in ("adapter", "elementwise", "foreign", "network", "product", "saving", "threads", "weights")
     ),
     *(
         f"openclaw_rl.train.{name}"
         for name in (
+            "activations",
             "anchors",
             "checkpoint",
             "critic",
             "fallback",
             "form",
+            "lora",
+            "memory",
+            "plain",
             "reader",
-            "sequences",
+            "rooms",
             "step",
             "student",
             "teacher",
             "trainer",
         )
     ),
+    *(f"openclaw_rl.train.head.{name}" for name in ("chunks", "rows")),
     *(f"openclaw_rl.train.objective.{name}" for name in _OBJECTIVE.split()),
+    *(f"openclaw_rl.train.tree.{name}" for name in ("attention", "kernels", "past")),
 )
 """The only modules that may import torch; they run in a worker process."""
 
-GPU_MODULES = ("openclaw_rl.engine.embedded.kernels",)
+GPU_MODULES = ("openclaw_rl.engine.embedded.kernels", "openclaw_rl.train.head.kernels")
 """These also import triton, which only an installation for GPUs has."""
 
 CONTROL_PACKAGES = (

@@ -188,9 +188,9 @@ class HybridLoss:
         self._require_values(sample, values)
         response_R1 = sample.response_ids.unsqueeze(-1)
         return Target(
+            guidance=self._guidance(rows, sample, teachers) if teachers else None,  # first: `Rows.top_k` wants that
             old=rows.logprob(response_R1).squeeze(-1),
             base=None if base is None else base.logprob(response_R1).squeeze(-1),
-            guidance=self._guidance(rows, sample, teachers) if teachers else None,
             expected=None if values is None else self._expected(values.detach(), sample),
         )
 

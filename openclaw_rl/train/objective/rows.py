@@ -24,7 +24,10 @@ class Rows(Protocol):
         ...
 
     def top_k(self, k: int) -> tuple[Tensor, Tensor]:
-        """Ids and log-probs [R, K] of the likeliest tokens, the likeliest first, without gradient."""
+        """Ids and log-probs [R, K] of the likeliest tokens, the likeliest first, without gradient.
+
+        Cheapest as the first question.
+        """
         ...
 
     def entropy(self) -> Tensor:

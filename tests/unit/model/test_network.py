@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from openclaw_rl.config import load_config
 from openclaw_rl.model.files import resolve_model
-from openclaw_rl.model.network import DenseLinear, Network
+from openclaw_rl.model.network import After, Attention, Before, DenseLinear, Network
 from tests.unit.model.oracle import (
     KINDS,
     SeeOwnSequence,
@@ -91,6 +91,23 @@ def test_layers_one_by_one_are_the_network(network: Network) -> None:
         x = network.layer(index, x, rope, see_all_before)
     got = functional.rms_norm(x, (network.arch.hidden_size,), network.weights.final_norm, network.arch.rms_eps)
     assert torch.equal(got, network.hidden(ids, torch.arange(9), see_all_before))
+
+
+def test_a_layer_can_be_run_in_its_parts(network: Network) -> None:
+    """Attention between two halves, each of which knows its layer."""
+    ids, layers = some_ids(9), range(network.arch.num_layers)
+    inputs: list[Tensor] = []
+
+    def run_layer(before: Before, attention: Attention, after: After, x_TH: Tensor) -> Tensor:
+        inputs.append(x_TH)
+        q_TND, k_TKD, v_TKD = before(x_TH)
+        return after(x_TH, attention(q_TND, k_TKD, v_TKD))
+
+    got = network.hidden(ids, torch.arange(9), see_all_before, None, run_layer)
+    assert torch.equal(got, network.hidden(ids, torch.arange(9), see_all_before))
+    rope = network.rope(torch.arange(9))
+    for index in layers[:-1]:
+        assert torch.equal(network.layer(index, inputs[index], rope, see_all_before), inputs[index + 1])
 
 
 @torch.inference_mode()

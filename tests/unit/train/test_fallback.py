@@ -34,8 +34,10 @@ from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import read_architecture
 from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.train.activations import ALL, Kept
 from openclaw_rl.train.checkpoint import WEIGHTS, save_checkpoint
 from openclaw_rl.train.fallback import PeftStudent, TransformersModel, WholeStudent
+from openclaw_rl.train.reader import Reading
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.student import NetworkModel
@@ -195,7 +197,7 @@ def test_the_readings_are_those_of_the_model_itself(folders: dict[str, Path], na
     reader = TransformersModel(folders[name], device=CPU, dtype=torch.float32).reader
     two = [Sequenced(given.prompt_ids[2:], given.response_ids), Sequenced(given.prompt_ids, given.response_ids)]
     _, reading = reader.read(two)
-    torch.testing.assert_close(reading.logits(), told.logits[0, rows], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logprobs(reading), told.logits[0, rows].log_softmax(-1), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(reading.hidden, told.hidden_states[-1][0, rows], atol=1e-5, rtol=1e-5)
     assert reading.hidden.shape == (len(given.response_ids), reader.hidden_size)
 
@@ -247,6 +249,11 @@ def test_every_option_takes_a_step_that_repeats(
     assert sums[0] == sums[1]
 
 
+def logprobs(reading: Reading) -> Tensor:
+    """Of the whole vocabulary."""
+    return reading.rows(1.0).logprob(torch.arange(SIZES["vocab_size"]).expand(len(reading.hidden), -1))
+
+
 def gradient(folder: Path, *, recompute: bool = False, dropout: float = 0.0, seed: int | None = None) -> Tensor:
     model = TransformersModel(folder, device=CPU, dtype=torch.float32)
     chosen = TrainSettings.from_training(settings(lora_dropout=dropout))
@@ -256,8 +263,8 @@ def gradient(folder: Path, *, recompute: bool = False, dropout: float = 0.0, see
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)) * 0.1)
     given = sample(2)
     sequences = [Sequenced(given.prompt_ids, given.response_ids)]
-    (reading,) = student.reader.read(sequences, recompute=recompute, dropout_seed=seed)
-    reading.logits().log_softmax(-1)[:, 7].sum().backward()
+    (reading,) = student.reader.read(sequences, kept=Kept(keep="nothing") if recompute else ALL, dropout_seed=seed)
+    logprobs(reading)[:, 7].sum().backward()
     return torch.cat([parameter.grad.flatten() for parameter in student.parameters if parameter.grad is not None])
 
 
@@ -289,8 +296,8 @@ def test_recomputing_keeps_nothing_inside_a_layer(folders: dict[str, Path], reco
     assert isinstance(student, PeftStudent)
     passes: list[str] = []
     student._inner.model.layers[0].self_attn.register_forward_pre_hook(lambda *_: passes.append("layer 0"))
-    (reading,) = student.reader.read([Sequenced((5, 6, 7), (8, 9))], recompute=recompute)
-    reading.logits().sum().backward()
+    (reading,) = student.reader.read([Sequenced((5, 6, 7), (8, 9))], kept=Kept(keep="nothing") if recompute else ALL)
+    logprobs(reading)[:, 7].sum().backward()
     assert len(passes) == (2 if recompute else 1)
 
 
@@ -301,11 +308,11 @@ def test_an_average_is_read_in_place_of_what_learns_and_leaves_it_alone(folders:
     size = sum(parameter.numel() for parameter in student.parameters)
     flat = torch.randn(size, generator=torch.Generator().manual_seed(1)) * 0.1
     with torch.no_grad():
-        before = student.reader.read(asked)[0].logits()
-        averaged = student.averaged(flat).read(asked)[0].logits()
-        assert torch.equal(student.reader.read(asked)[0].logits(), before)
+        before = logprobs(student.reader.read(asked)[0])
+        averaged = logprobs(student.averaged(flat).read(asked)[0])
+        assert torch.equal(logprobs(student.reader.read(asked)[0]), before)
         torch.nn.utils.vector_to_parameters(flat, student.parameters)
-        torch.testing.assert_close(student.reader.read(asked)[0].logits(), averaged)
+        torch.testing.assert_close(logprobs(student.reader.read(asked)[0]), averaged)
     assert not torch.allclose(averaged, before, atol=0.01)
 
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from openclaw_rl.train.packing import num_tokens
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.trainer import Trainer
+from openclaw_rl.train.tree.fold import Fold
 from openclaw_rl.train.wire import StepReport
 from openclaw_rl.types import Sample, VersionSpan
 from tests.tiny import build_tiny_model
 from tests.unit.train.made import order, sample
-
-NUM_LAYERS = 2
 
 
 @pytest.fixture(scope="module")
@@ -86,43 +87,48 @@ def test_the_sampler_keeps_its_own_temperature(tiny: Path, tmp_path: Path) -> No
     assert wrong.metrics["sample/importance"] == pytest.approx(min(math.exp(other - own), 2.0), abs=1e-5)
 
 
-class Attentions(TorchDispatchMode):
-    """Counts forward passes of attention, of which there is one for each sequence and layer."""
+class Computed(TorchDispatchMode):
+    """Counts the tokens that go into the network."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.num = 0
+        self.num_tokens = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = str(func)
-        self.num += "scaled_dot_product" in name and "backward" not in name
+        if str(func) == "aten.embedding.default":
+            self.num_tokens += args[1].numel()
         return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(
-    ("weights", "changes", "student", "teacher", "base"),
+    ("weights", "changes", "student", "num_hints", "base"),
     [
-        ({}, {}, 3, 6, 0),
-        ({"w_opd": 0.0}, {}, 3, 0, 0),
-        ({"w_rl": 0.0}, {}, 3, 6, 0),
-        ({"w_rl": 0.0}, {"hint_selection": "shortest"}, 3, 3, 0),
+        ({}, {}, 1, 2, 0),
+        ({"w_opd": 0.0}, {}, 1, 0, 0),
+        ({"w_rl": 0.0}, {}, 1, 2, 0),
+        ({"w_rl": 0.0}, {"hint_selection": "shortest"}, 1, 1, 0),
         ({"w_rl": 0.0, "w_opd": 0.0}, {}, 0, 0, 0),
-        ({"w_opd": 0.0}, {"kl_coef": 0.1}, 3, 0, 3),
-        ({}, {"num_epochs": 2}, 6, 6, 0),
+        ({"w_opd": 0.0}, {"kl_coef": 0.1}, 1, 0, 1),
+        ({}, {"num_epochs": 2}, 2, 2, 0),
     ],
     ids=["both", "scores", "hints", "one hint", "nothing", "held to the base", "twice"],
 )
-def test_no_pass_that_nothing_asks_for(
+def test_no_token_that_nothing_asks_for(
     tiny: Path,
     tmp_path: Path,
     weights: dict[str, float],
     changes: dict[str, Any],
     student: int,
-    teacher: int,
+    num_hints: int,
     base: int,
 ) -> None:
     given = [sample(i, num_hints=2, **weights) for i in range(3)]
-    with Attentions() as counted:
+    with Computed() as counted:
         report = step(tiny, tmp_path, *given, **changes)
     assert report.state == "done"
-    assert counted.num == NUM_LAYERS * (student + teacher + base)
+    answers = [Sequenced(one.prompt_ids, one.response_ids) for one in given]
+    hinted = [
+        Sequenced(one.teacher_prompt(hint), one.response_ids) for one in given for hint in one.candidates[:num_hints]
+    ]
+    expected = (student + base) * num_tokens(Fold(), answers) + num_tokens(Fold(), hinted)
+    assert counted.num_tokens == expected

@@ -16,7 +16,8 @@ from openclaw_rl.errors import OpenClawError, TrainError
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.train.checkpoint import WEIGHTS
-from openclaw_rl.train.sequences import Sequenced, response_rows
+from openclaw_rl.train.plain import response_rows
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.student import NetworkModel
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder, StepReport
@@ -164,10 +165,10 @@ def test_a_step_without_a_number_is_discarded_and_leaves_nothing(trainer: Traine
 def test_missing_memory_makes_parts_smaller_and_then_says_what_helps(
     trainer: Trainer, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short of memory at once, and then in the middle, with the gradient of a first part there already."""
+    """Short of memory at once, then with nothing kept, then in the middle, with a first part's gradient there."""
     plain, backward, num_calls = tmp_path / "plain", torch.Tensor.backward, 0
     plain.mkdir()
-    short_at = {1, 3}
+    short_at = {1, 2, 4}
 
     def scarce(self: Tensor, *rest: Any, **more: Any) -> None:
         nonlocal num_calls
@@ -180,10 +181,11 @@ def test_missing_memory_makes_parts_smaller_and_then_says_what_helps(
     monkeypatch.setattr(torch.Tensor, "backward", scarce)
     assert trainer.step(given).state == "done"
     assert num_calls > 4, "two parts, the second of which did not fit, and then more of them"
-    parts = trainer._max_tokens
+    parts = trainer._rooms._max_tokens
     assert parts is not None
     short_at = set()
-    expected = new_trainer(tiny).step(order(plain, 1, *given.samples, micro_batch_tokens=parts))
+    smaller = order(plain, 1, *given.samples, micro_batch_tokens=parts, use_gradient_checkpointing=True)
+    expected = new_trainer(tiny).step(smaller)
     assert folder_sha256(tmp_path / "v1" / WEIGHTS) == expected.sha256, "nothing of the failed attempts is left"
     short_at = set(range(10_000))
     report = trainer.step(order(tmp_path, 2, parent=str(tmp_path / "v1")))
