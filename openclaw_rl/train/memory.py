@@ -20,6 +20,8 @@ from openclaw_rl.train.activations import Keep, Kept
 
 MARGIN = 0.1
 """The share of the free memory that stays free."""
+MARGIN_OF_ALL = 0.5
+"""The same where everything is kept: that is 3 % faster than keeping attention alone, for 2.5 times the memory."""
 
 ON_DEVICE: tuple[Kept, ...] = (Kept(keep="all"), Kept(keep="attention"), Kept(keep="nothing"))
 """What may be kept, the fastest first."""
@@ -113,18 +115,19 @@ def choose(
     """The first way in which `num_tokens` tokens fit into `free` bytes; the one that takes most if there is none."""
     plans: list[Plan] = []
     for kept in ways:
-        most = _fit(free, bytes_per_token(arch, kept, dtype, learns_all=learns_all, is_fused=is_fused))
+        per_token = bytes_per_token(arch, kept, dtype, learns_all=learns_all, is_fused=is_fused)
+        most = _fit(free, per_token, margin=MARGIN if kept.keep != "all" else MARGIN_OF_ALL)
         if kept.offload:
             away = host_bytes_per_token(arch, kept, dtype, learns_all=learns_all, is_fused=is_fused)
-            most = min(most, _fit(free_on_host, away))
+            most = min(most, _fit(free_on_host, away, margin=MARGIN))
         plans.append(Plan(kept=kept, max_tokens=most))
         if most >= num_tokens:
             return plans[-1]
     return max(plans, key=lambda plan: plan.max_tokens)
 
 
-def _fit(free: int, per_token: int) -> int:
-    return max(0, int(free * (1 - MARGIN)) // per_token)
+def _fit(free: int, per_token: int, *, margin: float) -> int:
+    return max(0, int(free * (1 - margin)) // per_token)
 
 
 def plan(
