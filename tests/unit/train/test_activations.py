@@ -163,7 +163,11 @@ def test_what_is_offloaded_leaves_the_device(keep: Keep, offload: bool) -> None:
     loss(hidden_TH).backward()
 
 
-@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[2:], lambda x: x[:, 1::2]], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x, lambda x: x.t(), lambda x: x[2:], lambda x: x[:, 1::2]],
+    ids=("itself", "turned", "rows", "columns"),
+)
 def test_views_come_back_as_they_were(view: Callable[[Tensor], Tensor]) -> None:
     x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     with offloaded(7):
