@@ -180,7 +180,7 @@ def test_scores_alone_ask_no_teacher() -> None:
 def test_hints_alone_compute_no_policy_loss() -> None:
     drawn = draw(0, w_rl=0.0)
     student, teachers, metrics = asked_of(drawn, settings())
-    assert student == ["logprob 1", "top_k 4", "logprob 4", "logprob 5"]
+    assert student == ["top_k 4", "logprob 4", "logprob 1", "logprob 5"], "top_k first: a fused head wants that"
     assert teachers == [["top_k 4", "logprob 4"]] * 3
     assert not {"loss_rl", "clipped_rl", "kl", "entropy"} & metrics
     garbage = replace(drawn.tensors, advantages=torch.full_like(drawn.tensors.advantages, torch.nan))
