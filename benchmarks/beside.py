@@ -3,8 +3,7 @@
     python benchmarks/beside.py [--json] [--quick] [--colocate [--decode-sms 32]] [--streams 1]
 
 Both sides have the shape of Qwen3-4B with random weights in bfloat16. One decodes through the engine's graphs, token by
-token, over 12,000 tokens of cache; the other computes forward and backward passes of a LoRA over one sequence, every
-layer recomputed, which is what a training step consists of.
+token, over 12,000 tokens of cache; the other takes the trainer's own steps on a session (`our_step.py`).
 
 By default they are two processes that share the GPU by the driver's time slices. With `--colocate` they are two threads
 of one process, and each has multiprocessors of its own (green contexts; `--decode-sms` of them decode).
@@ -25,19 +24,15 @@ from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
 from benchmarks.engines import QWEN3_4B, parser, random_network, show
-from benchmarks.gpu_decode import DEVICE, DTYPE, KV_TOKENS, Loop, Row, random_adapter
+from benchmarks.gpu_decode import DEVICE, DTYPE, KV_TOKENS, Loop, Row
+from benchmarks.our_step import Bench, Ours
+from benchmarks.sessions import Lengths
 from openclaw_rl.engine.embedded.graphs import GraphDecoder
-from openclaw_rl.model.adapter import LoraRows
 from openclaw_rl.model.network import Network
-
-NUM_HEAD_ROWS = 2048
 
 FIGURES = {
     "decode_alone_tok_s": ("decoding alone, tokens/s", ""),
@@ -54,43 +49,20 @@ FIGURES = {
 }
 
 
-class CausalAttention:
-    """`Attend` for one sequence, without a cache."""
-
-    def __call__(self, layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q_TND, k_TKD, v_TKD))
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return out[0].transpose(0, 1).reshape(q_TND.shape[0], -1)
-
-
 class Training:
-    """Forward and backward passes over one random sequence, the adapter's gradients wanted and nothing else."""
+    """The product's step on a session of so many turns, with three hints each."""
 
-    def __init__(self, network: Network, num_tokens: int) -> None:
-        self._network = network
-        self._adapter = random_adapter(network, 9)
-        for parameter in self._adapter.parameters():
-            parameter.requires_grad_()
-        self._lora = LoraRows([(slice(0, num_tokens), self._adapter)])
-        self._ids_T = torch.randint(0, network.arch.vocab_size, (num_tokens,), device=network.device)
-        self._positions_T = torch.arange(num_tokens, device=network.device)
+    def __init__(self, network: Network, num_turns: int) -> None:
+        fused = Network(network.arch, network.weights, is_fused=True)
+        bench = Bench(network=fused, lengths=Lengths(thinking=0), num_turns=num_turns, recompute=None, gemm_tflop_s=0.0)
+        self._ours = Ours(bench)
+        self._samples = bench.samples(num_turns)
 
     def step_s(self) -> float:
         began_at = time.perf_counter()
-        self._step()
+        self._ours.take(self._samples)
         torch.cuda.current_stream().synchronize()
         return time.perf_counter() - began_at
-
-    def _step(self) -> None:
-        network, attend = self._network, CausalAttention()
-        rope = network.rope(self._positions_T)
-        x_TH = functional.embedding(self._ids_T, network.weights.embedding)
-        for index in range(network.arch.num_layers):
-            x_TH = checkpoint(network.layer, index, x_TH, rope, attend, self._lora, use_reentrant=False)
-        logits_RV = network.logits(x_TH[-NUM_HEAD_ROWS:])
-        functional.cross_entropy(logits_RV, self._ids_T[-NUM_HEAD_ROWS:]).backward()
-        for parameter in self._adapter.parameters():
-            parameter.grad = None
 
 
 def gaps_s(loop: Loop, *, seconds: float) -> list[float]:
@@ -135,7 +107,7 @@ def figures(
 def colocated(arguments: argparse.Namespace) -> dict[str, float]:
     """One process, one copy of the weights, two threads on multiprocessors of their own."""
     network = random_network(QWEN3_4B, device=DEVICE, dtype=DTYPE)
-    training = Training(network, arguments.tokens)
+    training = Training(network, arguments.turns)
     training.step_s()
     trained_alone = [training.step_s() for _ in range(2)]
     alone = gaps_s(decoding(network, arguments.streams), seconds=arguments.seconds / 2)
@@ -196,7 +168,7 @@ def split_multiprocessors(wanted: int) -> tuple[torch.cuda.Stream, torch.cuda.St
 
 def two_processes(arguments: argparse.Namespace) -> dict[str, float]:
     """This one decodes, its child trains."""
-    command = [sys.executable, __file__, "--as-trainer", "--tokens", str(arguments.tokens)]
+    command = [sys.executable, __file__, "--as-trainer", "--turns", str(arguments.turns)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -235,9 +207,9 @@ def _talk(child: subprocess.Popen[str]) -> tuple[Callable[[str], None], Callable
     return say, hear
 
 
-def be_the_trainer(num_tokens: int) -> None:
+def be_the_trainer(num_turns: int) -> None:
     """The child: steps alone, then, from a line on stdin to the next, steps beside the parent."""
-    training = Training(random_network(QWEN3_4B, device=DEVICE, dtype=DTYPE), num_tokens)
+    training = Training(random_network(QWEN3_4B, device=DEVICE, dtype=DTYPE), num_turns)
     training.step_s()
     print(json.dumps([training.step_s() for _ in range(2)]), flush=True)
     sys.stdin.readline()
@@ -261,14 +233,14 @@ def main() -> int:
     options.add_argument("--colocate", action="store_true", help="one process, each side on its own multiprocessors")
     options.add_argument("--decode-sms", type=int, default=32, help="with --colocate: multiprocessors for decoding")
     options.add_argument("--streams", type=int, default=1, help="rows that are decoded at once")
-    options.add_argument("--tokens", type=int, default=16_384, help="length of the sequence that is trained on")
+    options.add_argument("--turns", type=int, default=4, help="of the session that is trained on")
     options.add_argument("--as-trainer", action="store_true", help=argparse.SUPPRESS)
     arguments = options.parse_args()
     if not torch.cuda.is_available():
         print("beside.py needs a CUDA device, and torch sees none: there is nothing to share", file=sys.stderr)
         return 2
     if arguments.as_trainer:
-        be_the_trainer(arguments.tokens)
+        be_the_trainer(arguments.turns)
         return 0
     arguments.seconds = 4.0 if arguments.quick else 10.0
     began_at = time.monotonic()

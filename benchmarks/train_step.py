@@ -22,7 +22,6 @@ network over the same lengths.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
 import os
@@ -32,7 +31,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 os.environ.setdefault("GOMP_SPINCOUNT", "0")  # as the trainer's worker sets it; before torch is loaded
 
@@ -42,20 +40,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 
 from benchmarks.engines import QWEN3_4B, parser, random_network
 from benchmarks.memory import PeakMemory
+from benchmarks.our_step import BEGAN_AT, RANK, Bench, Ours, free, learner, say
 from benchmarks.reference_step import ReferenceOutcome, ReferenceStep, now
-from benchmarks.sessions import Lengths, session
+from benchmarks.sessions import Lengths
 from benchmarks.step_arithmetic import Bill, Keep, bill, quadratic
 from benchmarks.trainer import SETTINGS
-from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.model.network import Network
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import LossSettings
 from openclaw_rl.train.reader import NetworkReader, Reader, RecallingReader
-from openclaw_rl.train.rooms import Rooms
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.step import Outcome, OutOfMemory, Room, StepTaker
-from openclaw_rl.train.student import AdapterStudent, FullStudent, Student, new_adapter
 from openclaw_rl.train.teacher import Question, Teacher, ask
 from openclaw_rl.types import Sample
 
@@ -63,7 +58,7 @@ PARTS = ("chain", "thinking", "full", "turns", "online")
 SMALL = replace(
     QWEN3_4B, num_layers=2, hidden_size=256, mlp_size=768, num_heads=4, num_kv_heads=2, head_dim=64, vocab_size=8192
 )
-NUM_TURNS, RANK, THINKING = 16, 32, 1500
+NUM_TURNS, THINKING = 16, 1500
 SESSIONS = (4, 8, 16, 32, 64)
 MEASURED = (0, 7, 15, 31, 63)
 """Turns, counted from 0, at which the reference is measured for its fit."""
@@ -71,117 +66,12 @@ NUM_RUNS = 3
 """Of our step on a CPU, whose times wander; on a GPU warm runs agree within 1 %."""
 HEAD_IS_RECOMPUTED = True
 """Our head keeps no logits."""
-PEAK_TFLOP_S = 989.0
-"""Of an H100 or H200 in bfloat16 without sparsity, by the data sheet."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """What everything is measured with."""
-
-    network: Network
-    lengths: Lengths
-    num_turns: int
-    recompute: bool | None
-    """`training.use_gradient_checkpointing`; None: as memory asks for it."""
-    gemm_tflop_s: float
-
-    @property
-    def device(self) -> torch.device:
-        return self.network.device
-
-    @property
-    def arch(self) -> Architecture:
-        return self.network.arch
-
-    @property
-    def peak_tflop_s(self) -> float:
-        """On a CPU nobody publishes one: what a large product reaches."""
-        return PEAK_TFLOP_S if self.device.type == "cuda" else self.gemm_tflop_s
-
-    def samples(self, num_turns: int, *, thinking: bool = False) -> list[Sample]:
-        lengths = self.lengths if thinking else replace(self.lengths, thinking=0)
-        return session(lengths, num_turns, vocab_size=self.arch.vocab_size)
-
-    def settings(self, *, use_lora: bool) -> Mapping[str, Any]:
-        return {
-            **SETTINGS,
-            "use_lora": use_lora,
-            "learning_rate": 3e-4 if use_lora else 1e-5,
-            "lora_rank": RANK,
-            "lora_alpha": 2.0 * RANK,
-            "use_gradient_checkpointing": self.recompute,
-        }
-
-    def shallow(self) -> Bench:
-        """The first layer alone: on a GPU it makes every kernel and plan that all layers need."""
-        weights = replace(self.network.weights, layers=self.network.weights.layers[:1])
-        return replace(self, network=Network(replace(self.arch, num_layers=1), weights, is_fused=True))
-
-
-def _learner(bench: Bench, settings: TrainSettings) -> tuple[Student, torch.optim.Optimizer]:
-    student: Student
-    if settings.use_lora:
-        adapter = new_adapter(bench.arch, settings, seed=0, device=bench.device)
-        student = AdapterStudent(bench.network, adapter, dropout=settings.lora_dropout)
-    else:
-        student = FullStudent(bench.network, source=Path())
-    return student, torch.optim.AdamW(
-        student.parameters, lr=settings.learning_rate, betas=settings.adam_betas, weight_decay=settings.weight_decay
-    )
-
-
-class Ours:
-    """The product's step, put together as `train.trainer` does."""
-
-    def __init__(self, bench: Bench, *, use_lora: bool = True) -> None:
-        values = bench.settings(use_lora=use_lora)
-        self._settings = settings = TrainSettings.from_training(values)
-        student, optimiser = _learner(bench, settings)
-        self._num_learning = sum(one.numel() for one in student.parameters)
-        self._rooms = Rooms(bench.arch, device=bench.device, dtype=bench.network.dtype, shrink=1)
-        self.device = bench.device
-        self.room = Room(max_tokens=0)
-        """Of the last step, as are the tokens that learn."""
-        self._num_tokens = 0
-        base = NetworkReader(bench.network)
-        self._taker = StepTaker(
-            student.reader,
-            student.parameters,
-            optimiser,
-            HybridLoss(LossSettings.from_training(values)),
-            Teacher(base, temperature=settings.teacher_temperature),
-            Teacher(base),
-            settings,
-            room_for=self._room_for,
-        )
-        self._number = 0
-
-    def take(self, samples: Sequence[Sample]) -> Outcome:
-        self._number += 1
-        while True:
-            try:
-                outcome = self._taker.take(samples, number=self._number, seed=0)
-            except OutOfMemory as shortage:
-                if not self._rooms.shrink(shortage, self._settings):
-                    raise
-                _free()
-                continue
-            assert not outcome.reason, outcome.reason
-            if self._num_tokens > self.room.max_tokens:
-                _say("our step was computed in parts: it took more FLOPs than are counted")
-            return outcome
-
-    def _room_for(self, num_tokens: int) -> Room:
-        self._num_tokens = num_tokens
-        self.room = self._rooms.room(num_tokens, settings=self._settings, num_learning=self._num_learning)
-        return self.room
 
 
 def reference_step(bench: Bench, *, use_lora: bool = True) -> ReferenceStep:
     values = bench.settings(use_lora=use_lora)
     settings = TrainSettings.from_training(values)
-    student, optimiser = _learner(bench, settings)
+    student, optimiser = learner(bench, settings)
     loss = HybridLoss(LossSettings.from_training(values))
     return ReferenceStep(student, NetworkReader(bench.network), optimiser, loss, settings)
 
@@ -272,19 +162,19 @@ class Benchmark:
                 self.found |= measure_online(self._bench)
             case "trl":
                 self.found |= measure_trl(self._bench)
-        _free()
+        free()
 
     def _session(self, name: str, *, thinking: bool = False, use_lora: bool = True) -> None:
         """One session on both sides."""
         bench = self._bench
         samples = bench.samples(bench.num_turns, thinking=thinking)
-        _say(f"{name}: the reference, {len(samples)} turns")
+        say(f"{name}: the reference, {len(samples)} turns")
         timed = time_reference(bench, samples, use_lora=use_lora)
         reference = timed.outcome
-        _free()
-        _say(f"{name}: the reference took {reference.passes.total:.2f} s; ours")
+        free()
+        say(f"{name}: the reference took {reference.passes.total:.2f} s; ours")
         ours, learn_s = time_both_ways(bench, samples, use_lora=use_lora)
-        _free()
+        free()
         rank = RANK if use_lora else 0
         due = bill(bench.arch, samples, rank=rank, keep=ours.keep, head_again=HEAD_IS_RECOMPUTED)
         found = compare(bench, due, ours, timed) | {
@@ -293,11 +183,11 @@ class Benchmark:
             "loss_gap": abs(ours.loss - reference.loss),
             "gradient_gap": abs(ours.gradient_norm / reference.gradient_norm - 1),
         }
-        _say(f"{name}: {found['speedup']:.2f} times, by arithmetic {due.bound:.2f}; ours took {ours.seconds:.3f} s")
-        _say(f"{name}: ours kept {ours.keep}")
+        say(f"{name}: {found['speedup']:.2f} times, by arithmetic {due.bound:.2f}; ours took {ours.seconds:.3f} s")
+        say(f"{name}: ours kept {ours.keep}")
         if found["speedup"] > due.bound:
             rates = f"{found['tflop_s']:.3g} against {found['reference_tflop_s']:.3g} TFLOP/s"
-            _say(f"{name}: above the arithmetic bound, as ours runs at a higher rate: {rates}")
+            say(f"{name}: above the arithmetic bound, as ours runs at a higher rate: {rates}")
         self.found |= {f"{name}_{key}": value for key, value in found.items()}
         if name == "chain":
             self._chain = Chain(ours.seconds, reference)
@@ -316,11 +206,11 @@ class Benchmark:
                 self.found["turns_fit_error"] = theirs[num] / self._chain.reference.passes.total - 1
             else:
                 seconds[num] = time_ours(Ours(bench), samples[:num], runs=1).seconds
-                _free()
+                free()
             self.found[f"turns_{num}_s"] = seconds[num]
             self.found[f"turns_{num}_reference_fitted_s"] = theirs[num]
             self.found[f"turns_{num}_speedup"] = theirs[num] / seconds[num]
-            _say(f"turns: {num} take {seconds[num]:.2f} s, {theirs[num] / seconds[num]:.1f} times less")
+            say(f"turns: {num} take {seconds[num]:.2f} s, {theirs[num] / seconds[num]:.1f} times less")
         half, whole = sessions[-2:]
         self.found["turns_growth_ours"] = math.log(seconds[whole] / seconds[half], whole / half)
         self.found["turns_growth_reference"] = math.log(theirs[whole] / theirs[half], whole / half)
@@ -337,7 +227,7 @@ class Benchmark:
         step.turn(samples[0])
         for turn in missing:
             took[turn] = step.turn(samples[turn]).total
-            _say(f"turns: the reference's turn {turn + 1} took {took[turn]:.2f} s")
+            say(f"turns: the reference's turn {turn + 1} took {took[turn]:.2f} s")
         return took
 
 
@@ -389,18 +279,19 @@ def measure_online(bench: Bench) -> dict[str, float]:
             rows.top_k(SETTINGS["top_k"])
             rows.logprob(torch.tensor(one.response_ids, device=bench.device).unsqueeze(-1))
 
-    def recalled() -> float:
-        """By a teacher that has read the turn before."""
+    def recalled() -> tuple[float, float]:
+        """By a teacher that has read the turn before: with the new turn's context, and once more without."""
         reader = RecallingReader(bench.network)
         score(reader, before)
-        return _seconds(bench.device, lambda: score(reader, newest))
+        first, second = (_seconds(bench.device, lambda: score(reader, newest)) for _ in range(2))
+        return first, second
 
     def warm_median(work: Callable[[], object]) -> float:
         work()
         return median(_seconds(bench.device, work) for _ in range(NUM_RUNS))
 
     recalled()
-    ours_s = median(recalled() for _ in range(NUM_RUNS))
+    turn_s, ours_s = (median(times) for times in zip(*(recalled() for _ in range(NUM_RUNS)), strict=True))
     afresh_s = warm_median(lambda: score(NetworkReader(bench.network), newest))
 
     def one_by_one() -> None:
@@ -408,18 +299,19 @@ def measure_online(bench: Bench) -> dict[str, float]:
             score(NetworkReader(bench.network).plain, [one])
 
     plain_s = warm_median(one_by_one)
-    _say(
-        f"online: hints scored in {1000 * ours_s:.0f} ms, in {1000 * afresh_s:.0f} ms with nothing remembered, one by "
-        f"one in {1000 * plain_s:.0f} ms"
+    say(
+        f"online: hints scored in {1000 * ours_s:.0f} ms, with the turn's context in {1000 * turn_s:.0f} ms, with "
+        f"nothing remembered in {1000 * afresh_s:.0f} ms, one by one in {1000 * plain_s:.0f} ms"
     )
-    _free()
+    free()
     first = bench.samples(1)
     ours, reference = Ours(bench), reference_step(bench)
     step_s = warm_median(lambda: ours.take(first))
     reference_s = warm_median(lambda: reference.take(first))
-    _say(f"online: a step on one turn took {step_s:.2f} s, the reference's {reference_s:.2f} s")
+    say(f"online: a step on one turn took {step_s:.2f} s, the reference's {reference_s:.2f} s")
     return {
         "online_score_ms": 1000 * ours_s,
+        "online_turn_ms": 1000 * turn_s,
         "online_score_afresh_ms": 1000 * afresh_s,
         "online_score_reference_ms": 1000 * plain_s,
         "online_score_speedup": plain_s / ours_s,
@@ -436,10 +328,10 @@ def measure_trl(bench: Bench) -> dict[str, float]:
     try:
         from benchmarks.trl_step import time_trl  # brings TRL, which is no dependency
     except ImportError as error:
-        _say(f"trl: left out ({error}). Install it where this runs: pip install trl")
+        say(f"trl: left out ({error}). Install it where this runs: pip install trl")
         return {}
     samples = without_hints(bench.samples(bench.num_turns))
-    _say("trl: its step")
+    say("trl: its step")
     theirs = time_trl(bench.network, samples, rank=RANK)
     ours = time_ours(Ours(bench), samples).seconds
     answered = sum(len(sample.response_ids) for sample in samples)
@@ -464,19 +356,6 @@ def _seconds(device: torch.device, work: Callable[[], object]) -> float:
     began_at = now(device)
     work()
     return now(device) - began_at
-
-
-def _free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-_BEGAN_AT = time.perf_counter()
-
-
-def _say(line: str) -> None:
-    print(f"{time.perf_counter() - _BEGAN_AT:6.1f} s  {line}", file=sys.stderr, flush=True)
 
 
 _SESSIONS = ("chain", "thinking", "full")
@@ -523,6 +402,7 @@ _OTHERS = {
     "turns_growth_reference": "  the reference, fitted",
     "turns_fit_error": "the fit over the session that was run, minus 1",
     "online_score_ms": "three hints of one new turn scored behind the session, ms",
+    "online_turn_ms": "  with the turn's context, which is new, ms",
     "online_score_afresh_ms": "  with nothing remembered, ms",
     "online_score_reference_ms": "  one by one, ms",
     "online_score_speedup": "  times ours",
@@ -589,8 +469,8 @@ def main() -> None:
     benchmark = Benchmark(bench)
     for part in arguments.part or PARTS:
         benchmark.measure(part)
-        _say(json.dumps({name: float(f"{value:.4g}") for name, value in benchmark.found.items() if part in name}))
-    found = benchmark.found | {"seconds": time.perf_counter() - _BEGAN_AT}
+        say(json.dumps({name: float(f"{value:.4g}") for name, value in benchmark.found.items() if part in name}))
+    found = benchmark.found | {"seconds": time.perf_counter() - BEGAN_AT}
     found |= {short: found[name] for short, name in _SHORT.items() if name in found}
     show(found, device)
     if arguments.plot is not None:
