@@ -1,5 +1,7 @@
 """The product's step on a session, put together as the trainer does, on a network with random weights.
 
+But for one thing: the base model remembers nothing from step to step, or a session taken twice would look too cheap.
+
 Shared by the benchmarks that need a real training step (`train_step.py`, `beside.py`). Knows no opponent.
 """
 
@@ -99,7 +101,9 @@ class Ours:
         self._settings = settings = TrainSettings.from_training(values)
         student, optimiser = learner(bench, settings)
         self._num_learning = sum(one.numel() for one in student.parameters)
-        self._rooms = Rooms(bench.arch, device=bench.device, dtype=bench.network.dtype, shrink=1)
+        self._rooms = Rooms(
+            bench.arch, device=bench.device, dtype=bench.network.dtype, shrink=1, is_fused=bench.network.is_fused
+        )
         self.device = bench.device
         self.room = Room(max_tokens=0)
         """Of the last step, as are the tokens that learn."""

@@ -275,7 +275,8 @@ def measure_online(bench: Bench) -> dict[str, float]:
     before, newest = (hinted(sample) for sample in bench.samples(bench.num_turns)[-2:])
 
     def score(reader: Reader, sequences: Sequence[Sequenced]) -> None:
-        for one, rows in zip(sequences, ask([Question(Teacher(reader), one, 1.0) for one in sequences]), strict=True):
+        questions = [Question(Teacher(reader), one, 1.0) for one in sequences]
+        for one, rows in zip(sequences, ask(questions, max_tokens=1 << 62), strict=True):
             rows.top_k(SETTINGS["top_k"])
             rows.logprob(torch.tensor(one.response_ids, device=bench.device).unsqueeze(-1))
 

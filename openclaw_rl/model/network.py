@@ -128,6 +128,11 @@ class Network:
         self._frequencies = rope_frequencies(arch.rope, arch.head_dim).to(self.device)
         self._elementwise: Elementwise = fused() if is_fused and self.device.type == "cuda" else PLAIN
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether element-wise work is compiled, which also keeps less for a backward pass."""
+        return self._elementwise is not PLAIN
+
     def rope(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and sine of every position, [T, D/2] in float32."""
         angles = positions_T.to(torch.float32).unsqueeze(-1) * self._frequencies

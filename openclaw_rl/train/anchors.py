@@ -24,7 +24,8 @@ def base_answer(base: Teacher, prompt_ids: tuple[int, ...], stop_token_ids: tupl
     """The likeliest tokens, one after the other. Slow and without a cache: a few dozen tokens, once for each prompt."""
     said: tuple[int, ...] = ()
     while len(said) < MAX_TOKENS and (not said or said[-1] not in stop_token_ids):
-        (rows,) = ask([Question(base, Sequenced(prompt_ids + said, (_UNKNOWN,)), 1.0)])
+        asked = Sequenced(prompt_ids + said, (_UNKNOWN,))
+        (rows,) = ask([Question(base, asked, 1.0)], max_tokens=len(asked))
         said += (int(rows.top_k(1)[0].item()),)
     return said
 

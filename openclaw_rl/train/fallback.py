@@ -44,6 +44,7 @@ class TransformersReader:
         self._head = model.get_output_embeddings()
         self.device: torch.device = model.device
         self.hidden_size: int = self._head.weight.shape[1]
+        self.num_computed = 0
 
     @property
     def plain(self) -> Reader:
@@ -55,6 +56,7 @@ class TransformersReader:
     def read(
         self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
     ) -> list[Reading]:
+        self.num_computed += sum(map(len, sequences))
         recompute = kept.keep != "all" and torch.is_grad_enabled()
         if recompute and not self._model.is_gradient_checkpointing:
             self._enable_recomputing()
@@ -139,6 +141,7 @@ class TransformersModel:
         if self._model.get_output_embeddings() is None:
             raise TrainError(f"{folder} has no matrix that makes logits of hidden states; use a decoder for text")
         self.vocab_size: int = self._model.get_input_embeddings().num_embeddings
+        self.can_recompute: bool = self._model.supports_gradient_checkpointing
         self.reader = TransformersReader(self._model)
 
     def student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:

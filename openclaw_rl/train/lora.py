@@ -78,6 +78,6 @@ class DroppedLora:
 
     def add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor:
         place = layer * 8 + tuple(MODULES).index(module)
-        generator = torch.Generator(x.device).manual_seed(self._seed * 1_000_003 + place)
+        generator = torch.Generator(x.device).manual_seed((self._seed * 1_000_003 + place) % (1 << 63))
         kept = torch.rand(x.shape, generator=generator, device=x.device, dtype=torch.float32) >= self._share
         return self._inner.add(layer, module, x * kept.to(x.dtype) / (1 - self._share), y)

@@ -21,7 +21,7 @@ from openclaw_rl.train.activations import Keep, Kept
 MARGIN = 0.1
 """The share of the free memory that stays free."""
 MARGIN_OF_ALL = 0.5
-"""The same where everything is kept: that is 3 % faster than keeping attention alone, for 2.5 times the memory."""
+"""The same where everything is kept: by a prototype 8 % faster than with attention alone, in 2.5 times the memory."""
 
 ON_DEVICE: tuple[Kept, ...] = (Kept(keep="all"), Kept(keep="attention"), Kept(keep="nothing"))
 """What may be kept, the fastest first."""

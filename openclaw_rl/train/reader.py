@@ -32,7 +32,7 @@ from openclaw_rl.train.plain import response_rows
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Fold, Tree
-from openclaw_rl.train.tree.past import Past, Recalling, cut
+from openclaw_rl.train.tree.past import MIN_TOKENS, Past, Recalling, cut
 
 PAST_SHARE = 1 / 16
 """Of the free memory, for what is remembered."""
@@ -56,6 +56,11 @@ class Reader(Protocol):
 
     @property
     def hidden_size(self) -> int: ...
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens that went through it so far."""
+        ...
 
     @property
     def plain(self) -> Reader:
@@ -95,6 +100,7 @@ class NetworkReader:
         self._lora = lora
         self.device = network.device
         self.hidden_size = network.arch.hidden_size
+        self.num_computed = 0
 
     @property
     def plain(self) -> Reader:
@@ -115,6 +121,7 @@ class NetworkReader:
         return TreeAttention(tree.paths, device=self.device, dtype=network.dtype, head_dim=network.arch.head_dim)
 
     def _readings(self, tree: Tree, attend: Attend, *, kept: Kept, dropout_seed: int | None) -> list[Reading]:
+        self.num_computed += len(tree)
         hidden_TH = self._network.hidden(
             torch.from_numpy(tree.ids).to(self.device),
             torch.from_numpy(tree.positions).to(self.device),
@@ -133,7 +140,10 @@ class NetworkReader:
 
 
 class RecallingReader(NetworkReader):
-    """A network that never moves, and the longest beginning that it read of late: the next turn begins with it."""
+    """A network that never moves. It remembers the longest beginning of its last read: the next turn begins with it.
+
+    What it says depends in its last bits on what it remembers.
+    """
 
     def __init__(self, network: Network) -> None:
         super().__init__(network)
@@ -145,12 +155,18 @@ class RecallingReader(NetworkReader):
         assert not torch.is_grad_enabled(), "what is remembered has no gradient"
         tree = Fold(sequences).tree()
         rest = cut(tree, self._past)
-        attend = Recalling(rest, self._past, self._attention(rest.tree))
+        remembers = self._is_worth(len(rest.root) + rest.num_known)
+        attend = Recalling(rest, self._past, self._attention(rest.tree), remembers=remembers)
         readings = self._readings(rest.tree, attend, kept=kept, dropout_seed=dropout_seed)
-        past = attend.past(tree)
-        if rest.num_known or self._past is None or len(past) > len(self._past):
-            self._past = past if past.num_bytes <= free_bytes(self.device) * PAST_SHARE else None
+        if remembers:
+            self._past = attend.past(tree)
         return readings
+
+    def _is_worth(self, num_tokens: int) -> bool:
+        """Whether a beginning is long enough to be remembered, and short enough for the memory that is free."""
+        arch = self._network.arch
+        num_bytes = num_tokens * arch.num_layers * 2 * arch.kv_size * self._network.dtype.itemsize
+        return num_tokens >= MIN_TOKENS and num_bytes <= PAST_SHARE * free_bytes(self.device)
 
 
 class PlainReader:
@@ -161,6 +177,7 @@ class PlainReader:
         self._lora = lora
         self.device = network.device
         self.hidden_size = network.arch.hidden_size
+        self.num_computed = 0
 
     @property
     def plain(self) -> Reader:
@@ -172,7 +189,9 @@ class PlainReader:
     def read(
         self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None
     ) -> list[Reading]:
-        lora = self._lora(sum(map(len, sequences)), dropout_seed=dropout_seed)
+        num_tokens = sum(map(len, sequences))
+        self.num_computed += num_tokens
+        lora = self._lora(num_tokens, dropout_seed=dropout_seed)
         rows = response_rows(self._network, sequences, lora, kept=kept)
         return [Reading(rows_RH, partial(self._rows, rows_RH)) for rows_RH in rows]
 

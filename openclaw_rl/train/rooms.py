@@ -13,26 +13,35 @@ import torch
 from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.train import memory
 from openclaw_rl.train.activations import Kept
+from openclaw_rl.train.head.rows import extra_bytes
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import OutOfMemory, Room
 
 _log = logging.getLogger(__name__)
 
 UNPLANNED_TOKENS = 4096
-"""Of a part, where nobody knows what a token takes: in architectures that are not ours."""
-
-_LOGIT_ROWS = 1024
-"""Of a chunk of the head, on the largest device (head/rows.py)."""
-_LOGIT_BYTES = 6
-"""A logit in float32, and its gradient in bfloat16."""
+"""Of a part, where nobody asked what a token takes."""
+READ_TOKENS = 4
+"""Times as many tokens as in a part that learns are read at once where nothing does: they leave nothing behind."""
 
 
 class Rooms:
     """Of one model on one device, for as long as it is trained."""
 
-    def __init__(self, arch: Architecture | None, *, device: torch.device, dtype: torch.dtype, shrink: int) -> None:
-        """`shrink` divides all parts."""
+    def __init__(
+        self,
+        arch: Architecture | None,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        shrink: int,
+        is_fused: bool = False,
+        can_recompute: bool = True,
+    ) -> None:
+        """Without `arch` nobody knows what a token takes. `shrink` divides all parts."""
         self._arch = arch
+        self._is_fused = is_fused
+        self._can_recompute = can_recompute
         self._device = device
         self._dtype = dtype
         self._shrink = shrink
@@ -53,16 +62,17 @@ class Rooms:
                 ways=ways,
                 reserved=self._reserved(self._arch, settings, num_learning),
                 learns_all=not settings.use_lora,
-                is_fused=self._device.type == "cuda",
+                is_fused=self._is_fused,
             )
             kept, fits = plan.kept, plan.max_tokens
         most = min(settings.micro_batch_tokens or fits, self._max_tokens or fits)
-        return Room(max_tokens=max(1, most // self._shrink), kept=kept)
+        most = max(1, most // self._shrink)
+        return Room(max_tokens=most, max_read_tokens=READ_TOKENS * most, kept=kept)
 
     def shrink(self, shortage: OutOfMemory, settings: TrainSettings) -> bool:
         """After this did not fit; False where there is nothing smaller."""
         room = shortage.room
-        if settings.use_gradient_checkpointing is None and room.kept.keep != "nothing":
+        if settings.use_gradient_checkpointing is None and room.kept.keep != "nothing" and self._can_recompute:
             self._is_tight = True
             _log.warning("out of memory: activations are computed again from now on")
             return True
@@ -84,4 +94,4 @@ class Rooms:
     def _reserved(self, arch: Architecture, settings: TrainSettings, num_learning: int) -> int:
         """Of all memory, for what is no token's: what learns, and the logits that are there at once."""
         learning = memory.fixed_bytes(num_learning, self._dtype, learns_all=not settings.use_lora)
-        return learning + _LOGIT_ROWS * arch.vocab_size * _LOGIT_BYTES
+        return learning + extra_bytes(self._device.type, arch.vocab_size)

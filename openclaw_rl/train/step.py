@@ -63,9 +63,10 @@ class _Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """What a step may take: so many tokens in one part, and so much of each layer for the backward pass."""
+    """What a step may take: tokens of a part, tokens that a teacher reads at once, what waits for the backward pass."""
 
     max_tokens: int
+    max_read_tokens: int = 1 << 62
     kept: Kept = ALL
 
 
@@ -109,7 +110,7 @@ class StepTaker:
     def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> Outcome:
         """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
         work = [self._prepare(sample) for sample in samples]
-        room = self._room_for(total := self._num_tokens(work))
+        room = self._room_for(total := self._num_tokens(self._moving(work)))
         try:
             return self._take(work, room, number=number, seed=seed)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
@@ -119,7 +120,7 @@ class StepTaker:
             raise
 
     def _take(self, work: Sequence[_Work], room: Room, *, number: int, seed: int) -> Outcome:
-        clock, settings = _Clock(), self._settings
+        clock, settings, computed_before = _Clock(), self._settings, self._num_computed()
         learning_rate = settings.learning_rate_at(number)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
@@ -156,7 +157,7 @@ class StepTaker:
             "learning_rate": learning_rate,
             "step/samples": len(work),
             "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
-            "step/tokens_computed": self._num_tokens(work) + self._num_taught(work),
+            "step/tokens_computed": self._num_computed() - computed_before,
             "step/seconds": seconds,
             "step/overhead_share": 1 - (clock.forward_s + clock.backward_s) / seconds,
         }
@@ -179,10 +180,13 @@ class StepTaker:
             tuple(Sequenced(sample.teacher_prompt(one), sample.response_ids) for one in candidates),
         )
 
+    def _moving(self, work: Sequence[_Work]) -> list[_Work]:
+        """Samples that can move something."""
+        return [one for one in work if self._loss.needs_student(one.tensors)]
+
     def _parts(self, work: Sequence[_Work], room: Room) -> Iterator[list[_Work]]:
-        """Samples that can move something, those of a conversation beside each other."""
-        moving = [one for one in work if self._loss.needs_student(one.tensors)]
-        moving.sort(key=lambda one: (one.sample.session, one.sample.index))
+        """Those of a conversation beside each other."""
+        moving = sorted(self._moving(work), key=lambda one: (one.sample.session, one.sample.index))
         return in_parts(
             moving,
             lambda one: (one.student,),
@@ -194,8 +198,9 @@ class StepTaker:
     def _num_tokens(self, work: Sequence[_Work]) -> int:
         return num_tokens(self._reader.counter(), [one.student for one in work])
 
-    def _num_taught(self, work: Sequence[_Work]) -> int:
-        return num_tokens(self._reader.counter(), [sequence for one in work for sequence in one.teachers])
+    def _num_computed(self) -> int:
+        readers = {id(one): one for one in (self._reader, self._teacher.reader, self._base.reader)}
+        return sum(one.num_computed for one in readers.values())
 
     def _backward(
         self,
@@ -210,7 +215,7 @@ class StepTaker:
     ) -> float:
         """Adds the gradient of a part; its share of the loss."""
         began_at = time.perf_counter()
-        fixed = self._fixed(part, targets)
+        fixed = self._fixed(part, targets, room)
         readings = self._reader.read([one.student for one in part], kept=room.kept, dropout_seed=dropout_seed)
         shares: list[Tensor] = []
         seen: list[tuple[str, Tensor]] = []
@@ -239,7 +244,9 @@ class StepTaker:
         clock.backward_s += time.perf_counter() - began_at
         return float(share)
 
-    def _fixed(self, part: Sequence[_Work], targets: Mapping[str, Target]) -> dict[str, tuple[list[Rows], Rows | None]]:
+    def _fixed(
+        self, part: Sequence[_Work], targets: Mapping[str, Target], room: Room
+    ) -> dict[str, tuple[list[Rows], Rows | None]]:
         """What teacher and base model, as far as they are asked, say about the samples that are new."""
         new = [one for one in part if one.sample.id not in targets]
         questions: list[Question] = []
@@ -251,7 +258,7 @@ class StepTaker:
             questions += [Question(teacher, sequence, temperature) for sequence in one.teachers]
             if self._loss.needs_base:
                 questions.append(Question(self._base, one.student, temperature))
-        answers = iter(ask(questions))
+        answers = iter(ask(questions, max_tokens=room.max_read_tokens))
         return {
             one.sample.id: (
                 [next(answers) for _ in one.teachers],

@@ -51,6 +51,8 @@ class Model(Protocol):
     """A model's folder, opened to be trained; its own weights stay as they are."""
 
     vocab_size: int
+    can_recompute: bool
+    """Whether activations can be computed again."""
 
     @property
     def all_linear(self) -> tuple[str, ...] | None:
@@ -152,6 +154,7 @@ class NetworkModel:
     """A folder of an architecture that our own network computes."""
 
     all_linear = TARGETS
+    can_recompute = True
 
     def __init__(self, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> None:
         self._folder = folder

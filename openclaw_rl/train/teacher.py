@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from openclaw_rl.train.objective.rows import Rows
+from openclaw_rl.train.packing import in_parts
 from openclaw_rl.train.reader import Reader
 from openclaw_rl.train.sequences import Sequenced
 
@@ -36,15 +37,16 @@ class Question:
 
 
 @torch.no_grad()
-def ask(questions: Sequence[Question]) -> list[Rows]:
-    """One answer for each question, in one pass for each model: hints of one conversation share what they begin with.
+def ask(questions: Sequence[Question], *, max_tokens: int) -> list[Rows]:
+    """One answer for each question. Hints of one conversation share what they begin with, in passes of so many tokens.
 
     Logits are divided by the sample's temperature and by the teacher's.
     """
     answers: dict[int, Rows] = {}
     for reader in {id(one.teacher.reader): one.teacher.reader for one in questions}.values():
         asked = [at for at, one in enumerate(questions) if one.teacher.reader is reader]
-        readings = reader.read([questions[at].sequence for at in asked])
-        for at, reading in zip(asked, readings, strict=True):
-            answers[at] = reading.rows(questions[at].temperature * questions[at].teacher.temperature)
+        for part in in_parts(asked, lambda at: (questions[at].sequence,), reader.counter, max_tokens=max_tokens):
+            readings = reader.read([questions[at].sequence for at in part])
+            for at, reading in zip(part, readings, strict=True):
+                answers[at] = reading.rows(questions[at].temperature * questions[at].teacher.temperature)
     return [answers[at] for at in range(len(questions))]

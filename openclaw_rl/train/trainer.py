@@ -121,11 +121,11 @@ class Trainer:
             except OutOfMemory as shortage:
                 self._line = None
                 if not self._rooms.shrink(shortage, settings):
-                    return line, Outcome(
-                        {},
-                        f"a sample of {shortage.largest} tokens does not fit into memory with its teachers. Set "
-                        "training.use_gradient_checkpointing=true or lower evaluation.max_candidates",
-                    )
+                    remedy = "lower evaluation.max_candidates, or train where there is more memory"
+                    if shortage.room.kept.keep != "nothing" and self._base.can_recompute:
+                        remedy = f"set training.use_gradient_checkpointing=true, {remedy}"
+                    what = f"a sample of {shortage.largest} tokens does not fit into memory with its teachers"
+                    return line, Outcome({}, f"{what}: {remedy}")
 
     def _anchors(self, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
         base, weight = Teacher(self._base.reader), settings.anchor_weight * strength(order.samples)
@@ -137,13 +137,22 @@ class Trainer:
 
     @cached_property
     def _base_reader(self) -> Reader:
-        """The base model as a teacher: what it read stays with it from step to step."""
-        return RecallingReader(self._base.network) if isinstance(self._base, NetworkModel) else self._base.reader
+        """The base model as a teacher. On a GPU what it read stays with it; on a CPU a step has the same bits again."""
+        if isinstance(self._base, NetworkModel) and self._device.type == "cuda":
+            return RecallingReader(self._base.network)
+        return self._base.reader
 
     @cached_property
     def _rooms(self) -> Rooms:
-        arch = self._base.network.arch if isinstance(self._base, NetworkModel) else None
-        return Rooms(arch, device=self._device, dtype=self._dtype, shrink=self._shrink)
+        network = self._base.network if isinstance(self._base, NetworkModel) else None
+        return Rooms(
+            None if network is None else network.arch,
+            device=self._device,
+            dtype=self._dtype,
+            shrink=self._shrink,
+            is_fused=network is not None and network.is_fused,
+            can_recompute=self._base.can_recompute,
+        )
 
     @cached_property
     def _base(self) -> Model:

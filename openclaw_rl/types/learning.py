@@ -174,6 +174,7 @@ class Sample:
     def __post_init__(self) -> None:
         size = len(self.response_ids)
         require(size > 0, "a sample needs response tokens")
+        require(bool(self.prompt_ids), "a sample needs prompt tokens: its response is predicted from them")
         for name in ("loss_mask", "advantages", "logprobs"):
             values = getattr(self, name)
             require(values is None or len(values) == size, f"{name} has {len(values or ())} of {size} entries")
@@ -182,6 +183,7 @@ class Sample:
                 0 <= candidate.num_shared <= len(self.prompt_ids),
                 f"a candidate shares {candidate.num_shared} of {len(self.prompt_ids)} prompt ids",
             )
+            require(bool(self.teacher_prompt(candidate)), "a candidate needs prompt tokens")
         require(self.w_opd == 0.0 or bool(self.candidates), "w_opd needs a candidate to distil from")
 
     def teacher_prompt(self, candidate: Candidate) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.engines import QWEN3_4B, random_network
+from benchmarks.our_step import Bench, Ours
 from benchmarks.sessions import Lengths, session
 from benchmarks.step_arithmetic import (
     Flops,
@@ -26,7 +27,7 @@ from benchmarks.step_arithmetic import (
     student_reads,
     teacher_reads,
 )
-from benchmarks.train_step import Bench, Ours, reference_step, without_hints
+from benchmarks.train_step import reference_step, without_hints
 from benchmarks.train_step_plot import by_turns
 
 SMALL = Lengths(head=7, context=3, answer=4, hint=2, num_hints=3)

@@ -110,6 +110,11 @@ class FusedRows:
         return self._lse_R
 
 
+def extra_bytes(device_type: str, vocab_size: int) -> int:
+    """What a head takes beside its rows at most: a chunk of logits, and its gradient."""
+    return 1 << 30 if device_type == "cuda" else 2 * TorchChunks().max_rows * vocab_size * torch.float32.itemsize
+
+
 @cache
 def chunks_for(device_type: str, dtype: torch.dtype) -> Chunks:
     """The fastest that there is for hidden states on such a device."""

@@ -161,9 +161,6 @@ class HybridLoss:
             return 0
         return 1 if self.settings.hint_selection == "shortest" else sample.num_candidates
 
-    def needs_teacher(self, sample: SampleTensors) -> bool:
-        return self.num_teachers(sample) > 0
-
     def needs_student(self, sample: SampleTensors) -> bool:
         """Whether a sample can move anything; if not it keeps its place in the denominator without a pass."""
         # A reward of 0 is still news to a critic that expected something else.

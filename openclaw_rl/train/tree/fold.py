@@ -151,10 +151,15 @@ class _Layout:
         self.paths[index] = Path(start=start, stop=stop, end=self._num, parent=parent, offset=offset)
 
     def _length(self, edge: _Edge) -> int:
-        """Tokens of the longest way down."""
-        if edge not in self._lengths:
-            below = max(map(self._length, edge.children.values()), default=0)
-            self._lengths[edge] = len(edge.ids) + below
+        """Tokens of the longest way down. With a stack: a conversation may have been left at a thousand tokens."""
+        waiting = [edge]
+        while waiting:
+            if unknown := [one for one in waiting[-1].children.values() if one not in self._lengths]:
+                waiting += unknown
+                continue
+            known = waiting.pop()
+            below = max((self._lengths[one] for one in known.children.values()), default=0)
+            self._lengths[known] = len(known.ids) + below
         return self._lengths[edge]
 
     def depths(self) -> Iterable[tuple[_Edge, int]]:

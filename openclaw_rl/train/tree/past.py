@@ -36,10 +36,6 @@ class Past:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(one.nbytes for one in (*self.keys, *self.values))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cut:
@@ -82,9 +78,10 @@ def cut(tree: Tree, past: Past | None) -> Cut:
 
 
 class Recalling:
-    """`network.Attend` over a cut tree. `past` afterwards: the root as it was read, with what was known of it."""
+    """`network.Attend` over a cut tree. `past` afterwards, if it remembers: the root, with what was known of it."""
 
-    def __init__(self, cut: Cut, past: Past | None, attention: TreeAttention) -> None:
+    def __init__(self, cut: Cut, past: Past | None, attention: TreeAttention, *, remembers: bool) -> None:
+        self._remembers = remembers
         self._cut = cut
         self._past = past
         self._attention = attention
@@ -95,12 +92,14 @@ class Recalling:
         root, num = self._cut.root, self._cut.num_known
         keys, values = k_TKD[root.start : root.stop], v_TKD[root.start : root.stop]
         if self._past is None or not num:
-            self._keys.append(keys.clone())
-            self._values.append(values.clone())
+            if self._remembers:
+                self._keys.append(keys.clone())
+                self._values.append(values.clone())
             return self._attention(layer, q_TND, k_TKD, v_TKD)
         known_keys, known_values = self._past.keys[layer][:num], self._past.values[layer][:num]
-        self._keys.append(torch.cat((known_keys, keys)))
-        self._values.append(torch.cat((known_values, values)))
+        if self._remembers:
+            self._keys.append(torch.cat((known_keys, keys)))
+            self._values.append(torch.cat((known_values, values)))
         rows = range(root.start, root.end)
         return self._attention.behind(q_TND, k_TKD, v_TKD, rows, known_keys, known_values)
 

@@ -18,17 +18,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from openclaw_rl.model.network import Network
 from openclaw_rl.train.activations import Keep, Kept
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import HintSelection, LossSettings, SubsetMode
-from openclaw_rl.train.reader import NetworkReader, Reader
+from openclaw_rl.train.packing import num_tokens
+from openclaw_rl.train.reader import NetworkReader, Reader, Reading
+from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import Outcome, Room, StepTaker
 from openclaw_rl.train.student import AdapterStudent, FullStudent
-from openclaw_rl.train.teacher import Teacher
+from openclaw_rl.train.teacher import Question, Teacher, ask
+from openclaw_rl.train.tree.fold import Fold
 from openclaw_rl.types import Candidate, Sample, VersionSpan
 from tests.unit.train import made
-from tests.unit.train.learners import random_adapter, random_network, shape
+from tests.unit.train.learners import parameters_of, random_adapter, random_network, shape
 
 VOCAB_SIZE = 97
 Family = Literal["llama", "qwen3"]
@@ -248,3 +252,76 @@ def test_any_tree(turns: list[tuple[list[int], list[int], list[list[int]]]], max
         for at, (prompt, response, hints) in enumerate(turns)
     ]
     same(samples, max_tokens=max_tokens)
+
+
+class Parts(NetworkReader):
+    """Remembers which sequences it was given together."""
+
+    def __init__(self, network: Network) -> None:
+        super().__init__(network)
+        self.parts: list[list[Sequenced]] = []
+
+    def read(self, sequences: Sequence[Sequenced], **options: Any) -> list[Reading]:
+        self.parts.append(list(sequences))
+        return super().read(sequences, **options)
+
+
+def parts_of(samples: Sequence[Sample], room: Room, **changes: Any) -> tuple[list[list[Sequenced]], Parts, Outcome]:
+    """What the student, and what the teacher, read together."""
+    network = random_network(shape("llama"), learns=True)
+    student, teacher = Parts(network), Parts(random_network(shape("llama")))
+    values = made.settings(use_lora=False, **changes)
+    taker = StepTaker(
+        student,
+        list(parameters_of(network).values()),
+        torch.optim.SGD(parameters_of(network).values(), lr=0.0),
+        HybridLoss(LossSettings.from_training(values)),
+        Teacher(teacher),
+        Teacher(teacher),
+        TrainSettings.from_training(values),
+        room_for=lambda _: room,
+    )
+    return student.parts, teacher, taker.take(samples, number=1, seed=1)
+
+
+def test_a_conversation_is_computed_together_however_it_came() -> None:
+    turns = [turn for name in ("a", "b") for turn in conversation(2, seed=ord(name), session=name)]
+    mixed = [turns[at] for at in (0, 2, 1, 3)]
+    read, _, _ = parts_of(mixed, Room(max_tokens=40))
+    assert [[one.prompt_ids for one in part] for part in read] == [
+        [turn.prompt_ids for turn in turns[:2]],
+        [turn.prompt_ids for turn in turns[2:]],
+    ]
+
+
+def test_a_batch_is_computed_in_as_many_parts_as_asked_for() -> None:
+    read, _, _ = parts_of(list(conversation(4)), Room(max_tokens=10_000), gradient_accumulation_steps=2)
+    assert [len(part) for part in read] == [2, 2]
+
+
+def test_a_teacher_reads_no_more_at_once_than_there_is_room_for() -> None:
+    turns = list(conversation(3))
+    _, whole, _ = parts_of(turns, Room(max_tokens=10_000))
+    assert [len(part) for part in whole.parts] == [9]
+    _, split, _ = parts_of(turns, Room(max_tokens=10_000, max_read_tokens=30))
+    assert len(split.parts) > 3
+    assert all(len(part) == 1 or num_tokens(Fold(), part) <= 30 for part in split.parts)
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_epochs": 2}, {"kl_coef": 0.1}], ids=str)
+def test_tokens_are_counted_where_they_are_computed(changes: dict[str, Any]) -> None:
+    turns = [*conversation(3), sample(9, (5, 6), (7, 8), session="still", w_rl=0.0)]
+    read, teacher, outcome = parts_of(turns, Room(max_tokens=50, max_read_tokens=60), **changes)
+    expected = sum(num_tokens(Fold(), part) for part in (*read, *teacher.parts))
+    assert outcome.metrics["step/tokens_computed"] == expected
+
+
+def test_a_teachers_temperature_and_the_samples_divide_together() -> None:
+    network = random_network(shape("llama"))
+    asked = Sequenced((5, 6, 7), (8, 9))
+    ids = torch.tensor([[1, 50], [2, 60]])
+    (rows,) = ask([Question(Teacher(NetworkReader(network), temperature=1.5), asked, 0.8)], max_tokens=10)
+    with torch.no_grad():
+        (reading,) = NetworkReader(network).plain.read([asked])
+        expected = network.logits(reading.hidden).div(1.2).log_softmax(-1).gather(1, ids)
+    torch.testing.assert_close(rows.logprob(ids), expected)

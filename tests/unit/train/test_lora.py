@@ -103,15 +103,21 @@ def test_nothing_learns_without_gradient() -> None:
         assert not LearnedLora(views).add(0, "down", x, y).requires_grad
 
 
-def test_dropout_drops_the_same_again_and_elsewhere_others() -> None:
-    lora = LearnedLora(random_adapter(ARCH))
+class Given:
+    """A `Lora` that gives back what it was given."""
+
+    def add(self, layer: int, module: Module, x: Tensor, y: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("seed", [1, 1 << 70], ids=["small", "larger than a machine's integer"])
+def test_dropout_drops_the_same_again_and_elsewhere_others(seed: int) -> None:
     x, y, _ = tensors("qkv")
 
-    def added(seed: int, layer: int) -> Tensor:
-        plain = lora.add(layer, "qkv", x, y.clone())
-        dropped = DroppedLora(lora, 0.5, seed).add(layer, "qkv", x, y.clone())
-        return (dropped - y) / (plain - y)
+    def dropped(seed: int, layer: int, module: Module = "qkv") -> Tensor:
+        return DroppedLora(Given(), 0.5, seed).add(layer, module, x, y)
 
-    assert torch.equal(added(1, 0), added(1, 0))
-    assert not torch.equal(added(1, 0), added(2, 0))
-    assert not torch.equal(added(1, 0), added(1, 1))
+    assert torch.equal(dropped(seed, 0), dropped(seed, 0))
+    assert set((dropped(seed, 0) / x).unique().tolist()) == {0.0, 2.0}
+    for other in (dropped(seed + 1, 0), dropped(seed, 1), dropped(seed, 0, "gate_up")):
+        assert not torch.equal(dropped(seed, 0), other)

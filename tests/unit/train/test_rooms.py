@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from openclaw_rl.train.activations import Kept
-from openclaw_rl.train.rooms import UNPLANNED_TOKENS, Rooms
+from openclaw_rl.train.rooms import READ_TOKENS, UNPLANNED_TOKENS, Rooms
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.step import OutOfMemory, Room
 from tests.unit.train import made
@@ -41,7 +41,9 @@ def test_what_is_set_is_done() -> None:
 
 
 def test_another_architecture_gets_parts_of_a_fixed_size() -> None:
-    assert room(rooms(is_ours=False)) == Room(max_tokens=UNPLANNED_TOKENS, kept=Kept(keep="all"))
+    assert room(rooms(is_ours=False)) == Room(
+        max_tokens=UNPLANNED_TOKENS, max_read_tokens=READ_TOKENS * UNPLANNED_TOKENS
+    )
     assert room(rooms(is_ours=False), use_gradient_checkpointing=True).kept == Kept(keep="nothing")
 
 
@@ -50,7 +52,7 @@ def test_a_shortage_is_answered_by_recomputing_then_by_halves_then_by_no() -> No
     first = room(of, micro_batch_tokens=1000)
     assert of.shrink(OutOfMemory(room=first, largest=100, total=600), settings())
     second = room(of, micro_batch_tokens=1000)
-    assert second == Room(max_tokens=1000, kept=Kept(keep="nothing"))
+    assert (second.max_tokens, second.kept) == (1000, Kept(keep="nothing"))
     assert of.shrink(OutOfMemory(room=second, largest=100, total=600), settings())
     third = room(of, micro_batch_tokens=1000)
     assert third.max_tokens == 300, "half of what there was to compute"
@@ -64,7 +66,20 @@ def test_who_forbids_recomputing_gets_smaller_parts_at_once() -> None:
     of = rooms()
     given = settings(use_gradient_checkpointing=False)
     assert of.shrink(OutOfMemory(room=Room(max_tokens=1000), largest=100, total=600), given)
-    assert room(of, use_gradient_checkpointing=False) == Room(max_tokens=300, kept=Kept(keep="all"))
+    found = room(of, use_gradient_checkpointing=False)
+    assert (found.max_tokens, found.kept) == (300, Kept(keep="all"))
+
+
+def test_who_cannot_recompute_gets_smaller_parts_at_once() -> None:
+    of = Rooms(None, device=CPU, dtype=torch.float32, shrink=1, can_recompute=False)
+    assert of.shrink(OutOfMemory(room=Room(max_tokens=1000), largest=100, total=600), settings())
+    assert (room(of).max_tokens, room(of).kept) == (300, Kept(keep="all"))
+
+
+def test_what_learns_and_the_head_take_their_share() -> None:
+    """Nothing is left for tokens where what learns takes all of the memory."""
+    everything = rooms().room(100, settings=settings(), num_learning=1 << 50)
+    assert everything.max_tokens == 1
 
 
 def test_a_worker_that_was_killed_begins_with_smaller_parts() -> None:

@@ -84,3 +84,9 @@ def test_the_longest_way_is_the_path() -> None:
     tree = Fold([short, long]).tree()
     assert [(path.start, path.stop) for path in tree.paths] == [(0, 5), (5, 6)]
     assert tree.ids.tolist() == [5, 6, 9, 8, 8, 7]
+
+
+def test_a_conversation_that_is_left_a_thousand_times() -> None:
+    ids = tuple(range(100, 1400))
+    tree = Fold(Sequenced((*ids[:at], 5), (6, 7)) for at in range(1, 1201)).tree()
+    assert len(tree.paths) == 1200

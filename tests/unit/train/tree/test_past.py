@@ -69,7 +69,7 @@ def test_what_is_asked_about_or_left_from_is_computed(network: Network) -> None:
         torch.testing.assert_close(torch.cat(mine), torch.cat(theirs), atol=2e-5, rtol=1e-4)
 
 
-def test_a_long_past_outlives_short_questions(network: Network) -> None:
+def test_short_questions_are_not_remembered(network: Network) -> None:
     recalling = RecallingReader(network)
     hidden(recalling, hinted(200))
     hidden(recalling, [Sequenced((5, 6, 7), (8,))])
@@ -86,3 +86,20 @@ def test_any_history_of_questions(history: list[list[tuple[int, int]]]) -> None:
         sequences = [sequence for at, num in turns for sequence in hinted(at, num_hints=num)]
         mine, theirs = hidden(recalling, sequences), hidden(plain, sequences)
         torch.testing.assert_close(torch.cat(mine), torch.cat(theirs), atol=2e-5, rtol=1e-4)
+
+
+def test_a_root_in_front_of_the_one_that_is_known(network: Network) -> None:
+    recalling = RecallingReader(network)
+    hidden(recalling, hinted(200))
+    others = [Sequenced((5, 6, 7), (8, 9)), Sequenced((5, 6, 8, 8), (8, 9))]
+    sequences = [*others, *hinted(220)]
+    assert cut(Fold(sequences).tree(), recalling._past).num_known == 200
+    mine, theirs = hidden(recalling, sequences), hidden(NetworkReader(network), sequences)
+    torch.testing.assert_close(torch.cat(mine), torch.cat(theirs), atol=2e-5, rtol=1e-4)
+
+
+def test_what_does_not_fit_is_not_remembered(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    recalling = RecallingReader(network)
+    monkeypatch.setattr("openclaw_rl.train.reader.PAST_SHARE", 0.0)
+    hidden(recalling, hinted(200))
+    assert recalling._past is None
