@@ -92,15 +92,17 @@ def no_adapter(num_tokens: int, *, dropout_seed: int | None = None) -> None:
     """The network as it is."""
 
 
-class NetworkReader:
-    """Our own network, wearing at most one adapter. What sequences have in common is computed once."""
-
+class _OnNetwork:
     def __init__(self, network: Network, lora: LoraFor = no_adapter) -> None:
         self._network = network
         self._lora = lora
         self.device = network.device
         self.hidden_size = network.arch.hidden_size
         self.num_computed = 0
+
+
+class NetworkReader(_OnNetwork):
+    """Our own network, wearing at most one adapter. What sequences have in common is computed once."""
 
     @property
     def plain(self) -> Reader:
@@ -169,15 +171,8 @@ class RecallingReader(NetworkReader):
         return num_tokens >= MIN_TOKENS and num_bytes <= PAST_SHARE * free_bytes(self.device)
 
 
-class PlainReader:
+class PlainReader(_OnNetwork):
     """Our own network without what makes it fast: an independent way to the same numbers."""
-
-    def __init__(self, network: Network, lora: LoraFor = no_adapter) -> None:
-        self._network = network
-        self._lora = lora
-        self.device = network.device
-        self.hidden_size = network.arch.hidden_size
-        self.num_computed = 0
 
     @property
     def plain(self) -> Reader:
