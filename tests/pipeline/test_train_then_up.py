@@ -36,7 +36,8 @@ def test_the_next_start_releases_what_was_trained_alone(tmp_path: Path) -> None:
         first = server.chat(asked, max_tokens=8)
         assert first.headers["X-OpenClaw-RL-Version"] == "v2"
         answer = {"role": "assistant", "content": first.json()["choices"][0]["message"]["content"]}
-        server.chat([*asked, answer, {"role": "user", "content": "no, shorter please"}], max_tokens=8)
+        corrected = server.chat([*asked, answer, {"role": "user", "content": "no, shorter please"}], max_tokens=8)
+        assert corrected.status_code == 200, corrected.text
         server.wait_until(lambda: len(reader.versions()) > 2, timeout_s=120.0)
         third = reader.versions()[2]
         assert third.parent == 2, "from the checkpoint in the other folder"

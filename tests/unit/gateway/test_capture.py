@@ -69,6 +69,13 @@ async def test_the_message_is_the_decoding_of_the_ids(renderer: Renderer, model:
     assert capture.completion.versions == ("v0",)
 
 
+async def test_what_no_request_may_hold_is_not_said(renderer: Renderer, model: Path) -> None:
+    capture = capture_of(renderer, stop=("never",))
+    await sampled(capture, engine_that_says("one\x00two", model))
+    assert capture.message.content == "onetwo", "a client could not send NUL back"
+    assert renderer.decode(capture.completion.token_ids) == "one\x00two", "what was sampled stays as it is"
+
+
 async def test_an_answer_ends_at_max_tokens(renderer: Renderer, model: Path) -> None:
     capture = capture_of(renderer, max_tokens=3)
     await sampled(capture, engine_that_says("one two three four five", model))
