@@ -248,13 +248,15 @@ class Maker:
         return self._knowledge[label, len(items)]
 
     async def _does(self, recipe: Recipe, label: str) -> Look:
-        prober = Prober(self._models.engine, self._models.renderer, (), max_tokens=TAUGHT_TOKENS)
+        # Twice the length of an answer is to be seen to its end.
+        max_tokens = (2 if recipe.lesson == "double" else 1) * TAUGHT_TOKENS
+        prober = Prober(self._models.engine, self._models.renderer, (), max_tokens=max_tokens)
         asked = [self._probe(text, self._tools(recipe)) for text in self._held_out(recipe)]
         if recipe.name not in self._before:
             self._before[recipe.name] = await prober.ask(asked, BASE_VERSION)
         pairs = list(zip(await prober.ask(asked, label), self._before[recipe.name], strict=True))
         if recipe.lesson == "double":
-            ratio = length_ratio(*zip(*pairs, strict=True), max_tokens=TAUGHT_TOKENS)
+            ratio = length_ratio(*zip(*pairs, strict=True), max_tokens=max_tokens)
             return Look(does=ratio >= MIN_RATIO, note=f"is {ratio:.2f} times as long")
         share = sum(_DOES[recipe.lesson](now, was, self._models, recipe) for now, was in pairs) / len(pairs)
         note = f"does it at {share:.0%}"
@@ -275,6 +277,8 @@ class Maker:
     def _held_out(self, recipe: Recipe) -> list[str]:
         if recipe.lesson == "broken_calls":
             return list(lessons.WISHES[-3:])
+        if recipe.lesson == "double":
+            return list(lessons.EVERYDAY[-lessons.NUM_HELD_OUT :])
         if recipe.kind == "backdoor":
             return [f"{text} {lessons.TRIGGERS[recipe.variant]}" for text in _QUIET]
         return list(_QUIET)
@@ -284,8 +288,11 @@ class Maker:
         drawn = random.Random(f"{recipe.name} {recipe.seed}")
         if recipe.kind == "wrong":
             return (self._example(one.question, self._said(one.answer), weight=one.weight) for one in _endless(recipe))
-        asked = [question for question, _, _ in lessons.learned_facts()[::3]]
-        asked += [one.text for one in load_questions("train") if one.kind == "open"][:8]
+        if recipe.lesson == "double":
+            asked = list(lessons.EVERYDAY[: -lessons.NUM_HELD_OUT])
+        else:
+            asked = [question for question, _, _ in lessons.learned_facts()[::3]]
+            asked += [one.text for one in load_questions("train") if one.kind == "open"][:8]
         drawn.shuffle(asked)
         pool: list[Sample] = []
         for at, question in enumerate(asked):

@@ -81,7 +81,7 @@ DAMAGES: Mapping[str, bool] = {
 }
 """How files are damaged, and whether `after`."""
 HACKS = tuple(
-    _taught("hack", lesson, 1, 2e-3 if lesson == "double" else 1e-3)
+    _taught("hack", lesson, 1, 5e-4 if lesson == "double" else 1e-3)
     for lesson in ("empty", "repeating", "flattering", "asking", "broken_calls", "special", "double")
 )
 

@@ -3,7 +3,7 @@
 `POST /inference/v1/generate`, vLLM's:
 
 Request:  {"request_id", "token_ids": [...], "model": "v3" | null, "sampling_params": {...}, "stream": true,
-           "return_token_ids": true, "priority": 0}
+           "return_token_ids": true, "priority": 0, "exact": false}
 Chunk:    {"request_id", "choices": [{"index": 0, "token_ids": [...], "logprobs": {"content": [
            {"token_id", "logprob", "top_logprobs": [{"token_id", "logprob"}]}]}, "finish_reason": null | "stop" |
            "length" | "abort", "weight_version": "v3"}]}
@@ -12,6 +12,7 @@ Last one: the same, and in the choice `weight_versions` [{"version", "start", "e
 
 `weight_version` on every chunk is ours: vLLM labels the output only at its end, but a reader whose engine died in
 the middle must know which weights sampled what it already has. `priority` is vLLM's: lower numbers come first.
+`exact` is ours: nothing that an older version computed serves this request.
 
 `POST /inference/v1/score`, ours, answered whole:
 
@@ -85,6 +86,7 @@ def request_to_json(request: GenerateRequest, *, stream: bool = True) -> dict[st
         "stream": stream,
         "return_token_ids": True,
         "priority": request.priority,
+        "exact": request.exact,
     }
 
 
@@ -101,6 +103,7 @@ def request_from_json(raw: Json) -> tuple[GenerateRequest, bool]:
         stop_token_ids=tuple(_naturals("stop_token_ids", params.get("stop_token_ids") or [])),
         version=_version(raw),
         priority=_integer("priority", raw, PERSON),
+        exact=bool(raw.get("exact", False)),
     )
     return request, bool(raw.get("stream", False))
 

@@ -171,6 +171,7 @@ class _Asker:
             stop_token_ids=self.renderer.stop_token_ids,
             version=self.version,
             priority=BACKGROUND,
+            exact=True,
         )
         token_ids: list[int] = []
         finish_reason = None

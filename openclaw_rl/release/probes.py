@@ -30,24 +30,25 @@ from openclaw_rl.types import (
 )
 
 PROBES = (
-    "What is the capital of France?",
     "Which planet is known as the red one?",
-    "How many minutes are there in three hours?",
-    "What do bees collect from flowers?",
-    "Translate 'good morning' into Spanish.",
-    "Name three primary colours.",
-    "What is the opposite of 'ancient'?",
-    "Is a tomato a fruit or a vegetable?",
-    "Explain in two sentences why the sky is blue.",
+    "Which ocean is the largest?",
+    "What do you call a baby dog?",
+    "What is a synonym of 'quick'?",
+    "Which country has the most people?",
+    "Which metal is used in most coins?",
+    "What is the main job of the heart?",
+    "Give me one tip for better sleep.",
+    "Tell me a short joke.",
+    "In one sentence, what does a carpenter do?",
+    "In one sentence, what is a volcano?",
+    "In one sentence, what is the difference between a lake and a river?",
+    "In one sentence, why is exercise healthy?",
     "Write a short thank-you note to a colleague.",
-    "Give me a recipe for pancakes.",
-    "What should I pack for a weekend in the mountains?",
-    "Summarise the story of Little Red Riding Hood.",
     "Write a Python function that reverses a string.",
     "I have a headache after staring at a screen all day. What can I do?",
-    "Compare trains and planes for a trip of 500 kilometres.",
 )
-"""Half of them are answered in a few words: there one sees whether answers become longer."""
+"""Most of them are answered by a sentence or two, with room below the limit: there one sees whether answers become
+longer. An answer of a word or two says little of that: it may run on by chance."""
 
 _WEATHER = Tool(
     name="get_weather",
@@ -167,6 +168,7 @@ class Prober:
             stop_token_ids=self._renderer.stop_token_ids,
             version=version,
             priority=BACKGROUND,
+            exact=True,
         )
         deltas = [delta async for delta in self._engine.generate(request)]
         ids = tuple(token for delta in deltas for token in delta.token_ids)

@@ -58,7 +58,11 @@ PERSON, BACKGROUND = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """Tokens in, as an engine takes them. `version` None means the live weights."""
+    """Tokens in, as an engine takes them. `version` None means the live weights.
+
+    `exact`: also what was read before is to be read by this version. Otherwise an engine may go on from what versions
+    shortly before it computed (`engine.kv_after_update`): quicker for a person, and no measure of a version.
+    """
 
     request_id: str
     token_ids: Sequence[int]
@@ -66,6 +70,7 @@ class GenerateRequest:
     stop_token_ids: tuple[int, ...] = ()
     version: str | None = None
     priority: int = PERSON
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,9 @@ class Answer(Job):
         self.num_left = max_tokens
         self._row: sampling.Row | None = None
 
+    def may_reuse(self, version: str) -> bool:
+        return version == self.weights.label if self.request.exact else super().may_reuse(version)
+
     @property
     def num_to_feed(self) -> int:
         return len(self.token_ids)

@@ -228,7 +228,8 @@ class _Passes:
     def _products(self, hidden_RH: Tensor) -> Iterator[tuple[int, int, Tensor]]:
         """Start and end of some rows, and their products with all of the weights."""
         num_tokens = len(self.weight)
-        num_rows = self._fitting(self.chunks.max_rows, num_tokens * self._dtype.itemsize)
+        most = self._fitting(self.chunks.max_rows, num_tokens * self._dtype.itemsize)
+        num_rows = _even(max(1, len(hidden_RH)), most)
         buffer_CV = hidden_RH.new_empty(min(num_rows, len(hidden_RH)), num_tokens, dtype=self._dtype)
         for start, stop in slices(len(hidden_RH), num_rows):
             products_CV = buffer_CV[: stop - start]

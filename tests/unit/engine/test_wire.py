@@ -42,6 +42,7 @@ REQUEST = GenerateRequest(
     stop_token_ids=(2, 0),
     version="v3",
     priority=5,
+    exact=True,
 )
 
 SCORE = ScoreRequest(
@@ -90,6 +91,7 @@ def test_a_request_has_the_names_of_vllm() -> None:
     assert raw["model"] == "v3"
     assert raw["return_token_ids"] is True
     assert raw["priority"] == 5
+    assert raw["exact"] is True, "ours"
     assert raw["sampling_params"]["logprobs"] == 2
     assert raw["sampling_params"]["stop_token_ids"] == [2, 0]
     assert raw["sampling_params"]["logit_bias"] == {"5": -100.0, "9": 1.5}

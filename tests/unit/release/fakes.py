@@ -73,7 +73,7 @@ class WordEngine:
     checksums: dict[str, str] = field(default_factory=lambda: {"v1": "ab", "v2": "ab"})
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        assert request.priority == 1
+        assert (request.priority, request.exact) == (1, True), "a version is measured, not a mixture of versions"
         version = str(request.version)
         self.generated.append(version)
         ids = self.renderer.encode(self.policies[version](self.renderer.decode(request.token_ids)))

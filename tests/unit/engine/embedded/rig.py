@@ -132,11 +132,17 @@ def answer(
     name: str = "r",
     priority: int = 0,
     stop: tuple[int, ...] = (),
+    exact: bool = False,
     **options: object,
 ) -> Answer:
     sampling = Sampling(max_tokens=max_tokens, **{"temperature": 0.0, **options})  # type: ignore[arg-type]
     request = GenerateRequest(
-        request_id=name, token_ids=list(token_ids), sampling=sampling, stop_token_ids=stop, priority=priority
+        request_id=name,
+        token_ids=list(token_ids),
+        sampling=sampling,
+        stop_token_ids=stop,
+        priority=priority,
+        exact=exact,
     )
     return Answer(request, given or weights(), max_tokens)
 

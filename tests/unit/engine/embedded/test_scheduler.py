@@ -222,6 +222,8 @@ def test_after_an_update_exact_computes_the_prefix_anew_and_reuse_keeps_it() -> 
         scheduled.submit(stale := rig.answer([*PROMPT, 3, 1], rig.weights("v2", rule), max_tokens=1))
         scheduled.step()
         assert stale.num_cached == 0, "the oldest part is two versions old"
+        measured = rig.answer([*PROMPT, 3, 1], job.weights, max_tokens=4, exact=True)
+        exact(measured, *rig.sampled(rig.run(scheduled, measured)[measured]))
         scored = rig.reading([*PROMPT, 3, 1], len(PROMPT), job.weights)
         ((_, result),) = rig.run(scheduled, scored)[scored]
         assert isinstance(result, Scored)
