@@ -107,7 +107,8 @@ class EngineConfig(Section):
         None, "Memory for the keys and values of conversations; null = a share of what is free."
     )
     kv_after_update: Annotated[str, Field(pattern=r"^(exact|reuse\([1-9][0-9]*\))$")] = setting(
-        "reuse(4)", "After an update recompute a session's prefix (exact), or keep it for n versions (reuse(n))."
+        "reuse(4)",
+        "After an update recompute a session's prefix (exact), or keep a long one for n versions (reuse(n)).",
     )
     start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to come up.")
     wait_s: NonNegativeFloat = setting(60.0, "How long a request waits for a dead engine before it gets a 503.")

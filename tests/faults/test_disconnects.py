@@ -32,14 +32,14 @@ def aborted(server: Server) -> list[Turn]:
 @pytest.mark.parametrize("rudely", [False, True])
 @pytest.mark.parametrize("stream", [True, False])
 def test_sampling_stops_within_a_second(tmp_path: Path, stream: bool, rudely: bool) -> None:
-    with Server(tmp_path / "data", "engine.scripted.tokens_per_s=5") as server:
+    with Server(tmp_path / "data", "engine.scripted.tokens_per_s=10") as server:
         request = request_bytes(server, TEXT, stream=stream)
         with BareClient(server) as client:
             client.send(request)
             if stream:
                 client.read_until(b'"content":', times=4)
             else:
-                time.sleep(1.0)  # nothing tells from outside how far it is
+                time.sleep(0.6)  # nothing tells from outside how far it is
             sampling = worker(server).num_fds()
             client.leave(rudely=rudely)
             gone_at = time.time()

@@ -29,8 +29,8 @@ LATER_PASS = {"store.in_migration": 5, "store.in_checkpoint": 2, "gateway.mid_st
 """A migration has few statements, the second checkpoint comes after many turns, and an answer has many tokens."""
 SERVING = [name for name in CRASH_POINTS if name not in (*LEARNING, *TRAINING)]
 PLACES = [(name, passes) for name in SERVING for passes in (1, LATER_PASS.get(name, 40))]
-NUM_RANDOM_KILLS = 16
-NUM_ENGINE_KILLS = 24
+NUM_RANDOM_KILLS = 10
+NUM_ENGINE_KILLS = 26
 PACED = ("engine.scripted.tokens_per_s=300", "store.checkpoint_bytes=150000")
 
 

@@ -6,6 +6,7 @@ that forks and parallel turns of one session never disturb each other. Strands t
 is wanted, the least recently used go first.
 
 Each part of a strand names the version that computed it; `may_reuse` says which versions may stand in for another.
+They do only for a long beginning: a short one is read anew at once, and then all of the answer is the new version's.
 Not thread-safe; knows no scheduler and no sampling. Axes: L layers, K key/value heads, C capacity, D head dimension.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
@@ -26,6 +27,9 @@ from openclaw_rl.types import BASE_VERSION
 
 MIN_SHARED = 16
 """A shorter common prefix is not worth a strand: two strangers' prompts begin with the same few control tokens."""
+
+MIN_OLDER = 512
+"""Fewer tokens of older versions are not worth it: half a second of a CPU, and the new version says what it learned."""
 
 _GRANULE = 64
 """Capacities are multiples of this, so that a strand does not grow with every token."""
@@ -102,14 +106,22 @@ class Strand(Generic[S]):
             self.made_by.pop()
         self.made_by.append((self.length, version))
 
-    def num_usable(self, token_ids: Sequence[int], may_reuse: MayReuse) -> int:
-        """How many of the first tokens of `token_ids` this strand holds in a form that may be used."""
-        end = 0
-        for stretch_end, version in self.made_by:
-            if not may_reuse(version):
-                break
-            end = stretch_end
-        return common_prefix(self.token_ids[:end], token_ids)
+    def num_usable(self, token_ids: Sequence[int], version: str, may_reuse: MayReuse) -> int:
+        """How many of the first tokens of `token_ids` this strand holds in a form that serves `version`."""
+        own = self._end_of(lambda maker: maker == version)
+        shared = common_prefix(self.token_ids[: self._end_of(may_reuse)], token_ids)
+        return shared if shared - own >= MIN_OLDER else min(shared, own)
+
+    def _end_of(self, serves: MayReuse) -> int:
+        """Where the first stretch begins that does not serve."""
+        return next((start for start, maker in self._stretches() if not serves(maker)), self.length)
+
+    def _stretches(self) -> Iterator[tuple[int, str]]:
+        """Start and maker of each."""
+        start = 0
+        for end, maker in self.made_by:
+            yield start, maker
+            start = end
 
     def cut(self, num_tokens: int) -> None:
         del self.token_ids[num_tokens:]
@@ -140,15 +152,15 @@ class Strands(Generic[S]):
     def max_tokens(self) -> int:
         return self._max_tokens
 
-    def take(self, token_ids: Sequence[int], may_reuse: MayReuse, *, room: int) -> Strand[S] | None:
-        """A strand for this prompt with capacity for `room` tokens, holding as much of its prefix as there is.
+    def take(self, token_ids: Sequence[int], version: str, may_reuse: MayReuse, *, room: int) -> Strand[S] | None:
+        """A strand for this prompt of `version` with capacity for `room` tokens, holding as much of its prefix as there is.
 
         At least the last token is left to compute, because its logits are wanted. None if there is no memory left.
         """
         wanted = array("I", token_ids[:-1])
         found, shared = None, MIN_SHARED - 1
         for strand in self._strands:
-            usable = strand.num_usable(wanted, may_reuse)
+            usable = strand.num_usable(wanted, version, may_reuse)
             if not strand.storage.is_cuttable and (strand.is_busy or usable < strand.length):
                 continue
             # Of two equally good ones the idle one: it need not be copied.

@@ -294,7 +294,7 @@ class Scheduler:
         """Gives the job a strand; False if there is no memory for it now."""
         prefix = job.token_ids[: job.first_wanted + 1]
         room = min(job.num_to_feed + _HEADROOM, job.most_tokens)
-        while (strand := self._strands.take(prefix, job.may_reuse, room=room)) is None:
+        while (strand := self._strands.take(prefix, job.weights.label, job.may_reuse, room=room)) is None:
             if not self._make_way(job):
                 return False
         job.strand = strand

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.engine.embedded.cache import (
+    MIN_OLDER,
     MIN_SHARED,
     Strand,
     Strands,
@@ -42,7 +43,7 @@ def fill(strand: Strand[TensorStorage], token_ids: Sequence[int], version: str =
 def taken(
     strands: Strands[TensorStorage], token_ids: Sequence[int], *, room: int | None = None, version: str = "v0"
 ) -> Strand[TensorStorage]:
-    strand = strands.take(token_ids, lambda other: other == version, room=room or len(token_ids))
+    strand = strands.take(token_ids, version, lambda other: other == version, room=room or len(token_ids))
     assert strand is not None
     return strand
 
@@ -121,7 +122,7 @@ def test_the_least_recently_used_idle_strand_goes_first_and_busy_ones_stay() -> 
         strand = taken(strands, range(100 * i, 100 * i + 60))
         fill(strand, range(100 * i, 100 * i + 60))
         held.append(strand)
-    assert strands.take(range(900, 960), anything, room=60) is None
+    assert strands.take(range(900, 960), "v0", anything, room=60) is None
     for i in (2, 0):
         strands.release(held[i])
     fifth = taken(strands, range(900, 960))
@@ -150,20 +151,32 @@ def test_growing_keeps_what_was_computed() -> None:
 
 def test_another_version_finds_only_what_it_may_use() -> None:
     strands = make()
-    strand = taken(strands, range(100))
-    fill(strand, range(40), "v1")
-    fill(strand, range(40, 80), "v2")
-    fill(strand, range(80, 100), "v3")
+    strand = taken(strands, range(2000))
+    fill(strand, range(800), "v1")
+    fill(strand, range(800, 1600), "v2")
+    fill(strand, range(1600, 2000), "v3")
     strands.release(strand)
-    prompt = array("I", range(100))
-    assert strand.num_usable(prompt, lambda version: version == "v1") == 40
-    assert strand.num_usable(prompt, lambda version: version in ("v1", "v2")) == 80
-    assert strand.num_usable(prompt, lambda version: version == "v2") == 0
-    strand.cut(60)
-    assert strand.made_by == [(40, "v1"), (60, "v2")]
+    prompt = array("I", range(2000))
+    assert strand.num_usable(prompt, "v1", lambda version: version == "v1") == 800
+    assert strand.num_usable(prompt, "v2", lambda version: version in ("v1", "v2")) == 1600
+    assert strand.num_usable(prompt, "v2", lambda version: version == "v2") == 0
+    strand.cut(1200)
+    assert strand.made_by == [(800, "v1"), (1200, "v2")]
     assert strand.oldest_version == "v1"
     strands.forget("v2")
     assert len(strands) == 0
+
+
+def test_a_short_beginning_of_an_older_version_is_read_anew() -> None:
+    strands = make()
+    strand = taken(strands, range(MIN_OLDER), room=MIN_OLDER + 100)
+    fill(strand, range(MIN_OLDER), "v1")
+    strands.release(strand)
+    short, long = array("I", [*range(MIN_OLDER - 1), 9999]), array("I", range(MIN_OLDER))
+    assert [strand.num_usable(prompt, "v2", anything) for prompt in (short, long)] == [0, MIN_OLDER]
+    assert strand.num_usable(short, "v1", anything) == MIN_OLDER - 1
+    fill(strand, range(MIN_OLDER, MIN_OLDER + 100), "v2")
+    assert strand.num_usable(array("I", range(9000)), "v1", anything) == MIN_OLDER, "a hundred tokens are soon read"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +226,7 @@ def test_whatever_happens_a_strand_holds_its_own_tokens(data: st.DataObject) -> 
             continue
         trunk, branch = data.draw(st.integers(1, 100)), data.draw(st.integers(0, 3))
         prompt = [*range(trunk), *range(1000 * branch, 1000 * branch + data.draw(st.integers(1, 60)))]
-        taken_strand = strands.take(prompt, anything, room=len(prompt))
+        taken_strand = strands.take(prompt, "v0", anything, room=len(prompt))
         if taken_strand is None:
             continue
         assert holds(taken_strand, prompt[: taken_strand.length])

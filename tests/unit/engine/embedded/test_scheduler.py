@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openclaw_rl.engine.embedded import sampling
+from openclaw_rl.engine.embedded.cache import MIN_OLDER
 from openclaw_rl.engine.embedded.runner import NetworkRunner, Piece
 from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Weights
 from openclaw_rl.errors import EngineError
@@ -211,25 +212,24 @@ def test_different_adapters_and_networks_share_a_step() -> None:
 
 
 def test_after_an_update_exact_computes_the_prefix_anew_and_reuse_keeps_it() -> None:
-    for rule, cached in (("exact", 0), ("reuse(1)", len(PROMPT))):
+    long = PROMPT * (MIN_OLDER // len(PROMPT) + 1)
+    for rule, cached in (("exact", 0), ("reuse(1)", len(long))):
         scheduled = rig.scheduler()
-        rig.run(scheduled, rig.answer(PROMPT, rig.weights("v0", rule), max_tokens=1))
-        job = rig.answer([*PROMPT, 3, 1], rig.weights("v1", rule), max_tokens=4)
+        rig.run(scheduled, rig.answer(long, rig.weights("v0", rule), max_tokens=1))
+        job = rig.answer([*long, 3, 1], rig.weights("v1", rule), max_tokens=4)
         results = rig.run(scheduled, job)
         assert job.num_cached == cached
         if rule == "exact":
             exact(job, *rig.sampled(results[job]))
-        scheduled.submit(stale := rig.answer([*PROMPT, 3, 1], rig.weights("v2", rule), max_tokens=1))
+        scheduled.submit(stale := rig.answer([*long, 3, 1], rig.weights("v2", rule), max_tokens=1))
         scheduled.step()
         assert stale.num_cached == 0, "the oldest part is two versions old"
-        measured = rig.answer([*PROMPT, 3, 1], job.weights, max_tokens=4, exact=True)
+        measured = rig.answer([*long, 3, 1], job.weights, max_tokens=4, exact=True)
         exact(measured, *rig.sampled(rig.run(scheduled, measured)[measured]))
-        scored = rig.reading([*PROMPT, 3, 1], len(PROMPT), job.weights)
+        scored = rig.reading([*long, 3, 1], len(long), job.weights)
         ((_, result),) = rig.run(scheduled, scored)[scored]
         assert isinstance(result, Scored)
-        assert result.logprobs == pytest.approx(
-            rig.plain_logprobs(scored.token_ids, len(PROMPT), job.weights), abs=2e-5
-        )
+        assert result.logprobs == pytest.approx(rig.plain_logprobs(scored.token_ids, len(long), job.weights), abs=2e-5)
 
 
 def test_a_row_of_nan_fails_alone() -> None:
