@@ -153,7 +153,7 @@ class Strands(Generic[S]):
         return self._max_tokens
 
     def take(self, token_ids: Sequence[int], version: str, may_reuse: MayReuse, *, room: int) -> Strand[S] | None:
-        """A strand for this prompt of `version` with capacity for `room` tokens, holding as much of its prefix as there is.
+        """A strand for this prompt of `version`, with capacity for `room` tokens and as much of its prefix as there is.
 
         At least the last token is left to compute, because its logits are wanted. None if there is no memory left.
         """
