@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
+from openclaw_rl.assembly import make_train_loop, new_session_id
 from openclaw_rl.config import Config
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
@@ -33,7 +34,6 @@ from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.model.files import resolve_model
-from openclaw_rl.pipeline import make_train_loop, new_session_id
 from openclaw_rl.protocols import Engine, Renderer
 from openclaw_rl.release.gate import Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions

@@ -36,29 +36,38 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import hashlib
 import json
 import logging
 import os
-import secrets
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from aiohttp import web
 
-from openclaw_rl.config import Config, EngineConfig, StoreConfig, TrainingConfig, dump, require_available
-from openclaw_rl.credit.caps import within_caps
+from openclaw_rl.assembly import (
+    check_teacher,
+    check_training,
+    make_commands,
+    make_judge_engine,
+    make_supervisor,
+    make_train_loop,
+    model_id_of,
+    new_session_id,
+    open_store,
+    prepare_run_dir,
+    write_private,
+)
+from openclaw_rl.config import Config, require_available
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
-from openclaw_rl.engine.workers import worker_command
 from openclaw_rl.errors import ConfigError, EngineUnavailable, StoreError
 from openclaw_rl.evaluation.exam import Exam
 from openclaw_rl.evaluation.examiner import Examiner
@@ -75,11 +84,9 @@ from openclaw_rl.gateway.sessions import Sessions
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.registry import check_judge, make_judges
-from openclaw_rl.logs import start_logging
-from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, inspect_folder, resolve_model
+from openclaw_rl.model.files import ModelFiles, resolve_model
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.release.commands import Commands, Serving, take_back
-from openclaw_rl.release.forgetting import Forgetting
+from openclaw_rl.release.commands import Commands, Serving
 from openclaw_rl.release.gate import Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.probes import Prober, frozen_probes
@@ -90,13 +97,9 @@ from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.tracking import Observers, check_tracking, make_observers
-from openclaw_rl.tracking.records import forget_lines
-from openclaw_rl.train.anchor_prompts import ANCHORS
-from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.planning import Log as PlanLog
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.loop import TrainLoop
 from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.types import LOCAL_USER, Credit, Json, JudgedTurn, Lesson, Message, Sample, Skip, Step, Version
+from openclaw_rl.types import LOCAL_USER, Credit, Json, JudgedTurn, Version
 
 log = logging.getLogger("openclaw_rl.pipeline")
 
@@ -139,11 +142,11 @@ async def run(
     if learn:
         await asyncio.to_thread(check_teacher, config.training, model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
-    model_id = await asyncio.to_thread(_model_id, model, config.engine.type, config.model.checkpoint_path)
+    model_id = await asyncio.to_thread(model_id_of, model, config.engine.type, config.model.checkpoint_path)
     metrics = Metrics()
     async with AsyncExitStack() as cleanup:
-        store = await cleanup.enter_async_context(await _open_store(config.store))
-        run_dir = _prepare_run_dir(config)
+        store = await cleanup.enter_async_context(await open_store(config.store))
+        run_dir = prepare_run_dir(config)
         log.info("store opened", extra=asdict(store.recovery))
         await store.lessons.run_with(model_id)
         known = await store.lessons.versions()
@@ -152,7 +155,7 @@ async def run(
         sockets = cleanup.enter_context(_socket_dir(run_dir))
         for stale in sockets.glob("*.sock"):
             stale.unlink()
-        supervisor = _supervisor(config.engine, model, sockets / "engine.sock")
+        supervisor = make_supervisor(config.engine, model, sockets / "engine.sock")
         live = LiveVersions()
         gateway = Gateway(
             live_label=live.label,
@@ -193,7 +196,7 @@ async def run(
                     ),
                 ) as url,
             ):
-                _write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
+                write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
                 started = Started(url=url, key=secret, model=model.name, data_dir=config.store.data_dir)
                 _tune_interpreter()
                 announce = loops.create_task(_announce(supervisor, started, on_started), name="announce")
@@ -250,7 +253,7 @@ async def _learning(
     async with AsyncExitStack() as cleanup:
         second, second_renderer = None, None
         if "model" in config.evaluation.judge:
-            supervisor, second_renderer = await _judge_engine(config, sockets / "judge.sock")
+            supervisor, second_renderer = await make_judge_engine(config, sockets / "judge.sock")
             loops.create_task(supervisor.run(), name="judge engine")
             cleanup.push_async_callback(supervisor.stop)
             second = SupervisedEngine(supervisor)
@@ -392,131 +395,6 @@ async def _training(
         await asyncio.wait(tasks)
 
 
-def check_training(training: TrainingConfig) -> None:
-    """ConfigError if the settings ask for a training that this release has not."""
-    if len(training.gpu_ids) > 1:
-        named = ",".join(map(str, training.gpu_ids))
-        raise ConfigError(f"training.gpu_ids = {named}: this release trains on one GPU; name one, such as --gpus 0")
-
-
-def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
-    """A teacher of its own must read the same tokens."""
-    if training.teacher in ("path", None) and training.teacher_path is not None:
-        check_same_tokenizer(model, training.teacher_path)
-
-
-def make_train_loop(
-    config: Config,
-    lessons: LearningLog,
-    trainer: TrainerProcess,
-    renderer: Renderer,
-    *,
-    release: Callable[[Version], Awaitable[None]],
-    on_step: Callable[[Step], None] = lambda _: None,
-    on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
-    on_waiting: Callable[[str], None] = lambda _: None,
-) -> TrainLoop:
-    """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
-    training = config.training
-    settings = LoopSettings(
-        batch_size=training.batch_size,
-        max_wait_s=training.max_wait_s,
-        folder=versions_folder(config),
-        training=training.model_dump(mode="json"),
-        anchors=tuple(_rendered(renderer, ANCHORS)),
-        stop_token_ids=tuple(renderer.stop_token_ids),
-    )
-    planner = make_planner(training, lessons, on_skip=on_skip)
-    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step, on_waiting=on_waiting)
-
-
-def versions_folder(config: Config) -> Path:
-    """Where checkpoints go."""
-    return config.training.save_path or config.store.data_dir / "versions"
-
-
-def make_commands(
-    config: Config,
-    store: SqliteStore,
-    *,
-    serving: Serving | None = None,
-    let_go: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext(),
-    catch_up: Callable[[], None] = lambda: None,
-) -> Commands:
-    """What a person may do to what was learned, for the running server, and for a command that has the store alone."""
-
-    def forget_records(lesson: Lesson) -> None:
-        catch_up()
-        forget_lines(config.store.data_dir / "records", lesson)
-
-    forgetting = Forgetting(
-        log=store.lessons,
-        take_back=partial(take_back, store.lessons, serving, reason="a conversation that it learned from is forgotten"),
-        let_go=let_go,
-        forget_records=forget_records,
-        erase=store.erase,
-    )
-    return Commands(log=store.lessons, forgetting=forgetting, folder=versions_folder(config), serving=serving)
-
-
-def make_planner(
-    training: TrainingConfig, log: PlanLog, *, on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None
-) -> Planner:
-    """As configured."""
-
-    def within_caps_only(samples: Sequence[Sample]) -> Sequence[Sample]:
-        taken, _ = within_caps(
-            samples,
-            batch_size=training.batch_size,
-            user_of=lambda sample: sample.line,
-            max_user_share=training.max_user_share,
-            max_session_share=training.max_session_share,
-        )
-        return taken
-
-    plan = PlanSettings(
-        batch_size=training.batch_size,
-        max_steps=training.max_steps,
-        max_staleness=training.max_staleness,
-        replay_max_age=training.replay_max_age,
-        num_anchors=training.anchors,
-        seed=training.seed,
-    )
-    return Planner(log, plan, choose=within_caps_only, on_skip=on_skip)
-
-
-def _rendered(renderer: Renderer, texts: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    """Each as a conversation of one message, up to where the answer begins."""
-    for text in texts:
-        yield tuple(renderer.render([Message(role="user", content=text)], (), {}))
-
-
-async def _judge_engine(config: Config, socket: Path) -> tuple[Supervisor, Renderer]:
-    """A second engine of the same type, on the weights of the model judge."""
-    path = config.evaluation.judge_path
-    assert path is not None, "check_judge has seen it"
-    files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
-    renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    return _supervisor(config.engine, files, socket, name="judge engine"), renderer
-
-
-async def _open_store(config: StoreConfig) -> SqliteStore:
-    return await SqliteStore.open(
-        config.data_dir,
-        config.url,
-        commit_window_s=config.commit_window_ms / 1000,
-        checkpoint_bytes=config.checkpoint_bytes,
-    )
-
-
-def _prepare_run_dir(config: Config) -> Path:
-    run_dir = config.store.data_dir / "run"
-    run_dir.mkdir(mode=0o700, exist_ok=True)
-    start_logging(run_dir / "log.jsonl", config.tracking.log_level)
-    _write_private(run_dir / "config.yaml", dump(config))
-    return run_dir
-
-
 @contextmanager
 def _socket_dir(run_dir: Path) -> Iterator[Path]:
     """A directory whose path is short enough for sockets: the run directory, or one under the system's temporary."""
@@ -525,20 +403,6 @@ def _socket_dir(run_dir: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="openclaw-rl-") as short:
         yield Path(short)
-
-
-def _supervisor(config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine") -> Supervisor:
-    command = worker_command(config, model=model.path, tokenizer=model.tokenizer_path, socket=socket)
-    return Supervisor(
-        command,
-        socket,
-        name=name,
-        start_timeout_s=config.start_timeout_s,
-        wait_s=config.wait_s,
-        max_waiting=config.max_waiting,
-        backoff_s=config.backoff_s,
-        max_backoff_s=config.max_backoff_s,
-    )
 
 
 async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
@@ -650,20 +514,6 @@ def _on_signals() -> tuple[asyncio.Event, asyncio.Event]:
     return stop, hurry
 
 
-def _model_id(model: ModelFiles, engine: str, checkpoint: Path | None = None) -> str:
-    """Which model and tokenizer a turn's ids, and versions, belong to; what no model sampled says so.
-
-    Where a checkpoint is named, the model's name says nothing about its weights, and its folder does.
-    """
-    digest = hashlib.sha256((model.tokenizer_path / "tokenizer.json").read_bytes()).hexdigest()[:12]
-    return f"{'scripted:' if engine == 'scripted' else ''}{checkpoint or model.name}#{digest}"
-
-
-def new_session_id() -> str:
-    """Ids that sort by time: what is written together then lies together, and a commit touches few pages."""
-    return f"s-{int(time.time() * 1000):x}{secrets.token_hex(3)}"
-
-
 def _tune_interpreter() -> None:
     """Two of Python's defaults do not suit a server that answers beside a thread that writes.
 
@@ -675,11 +525,3 @@ def _tune_interpreter() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000, 200, 50)
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner reads, and that nobody ever reads half."""
-    scratch = path.with_name(f"{path.name}.new")
-    scratch.touch(mode=0o600)
-    scratch.write_text(text)
-    scratch.replace(path)

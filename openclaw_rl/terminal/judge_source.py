@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from openclaw_rl.assembly import make_judge_engine, make_supervisor
 from openclaw_rl.config import Config, require_available
 from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
 from openclaw_rl.errors import EngineUnavailable
 from openclaw_rl.judge.registry import check_judge, join, make_judges
 from openclaw_rl.model.files import resolve_model
-from openclaw_rl.pipeline import _judge_engine, _supervisor
 from openclaw_rl.protocols import Engine, Judge
 from openclaw_rl.render import load_renderer
 
@@ -37,11 +37,11 @@ async def open_judges(config: Config) -> AsyncIterator[list[Judge]]:
             require_available(config)
             model = await asyncio.to_thread(resolve_model, config.model)
             renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
-            supervisor = _supervisor(config.engine, model, sockets / "engine.sock")
+            supervisor = make_supervisor(config.engine, model, sockets / "engine.sock")
             engine = await cleanup.enter_async_context(_running(supervisor, config.engine.start_timeout_s))
         if "model" in names:
             require_available(config)
-            supervisor, second_renderer = await _judge_engine(config, sockets / "judge.sock")
+            supervisor, second_renderer = await make_judge_engine(config, sockets / "judge.sock")
             second = await cleanup.enter_async_context(_running(supervisor, config.engine.start_timeout_s))
         judges = make_judges(
             config, engine=engine, renderer=renderer, judge_engine=second, judge_renderer=second_renderer

@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import Config
-from openclaw_rl.pipeline import make_planner
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.lesson_text import sample_json, signed
 from openclaw_rl.types import Json, Sample, Skip, Step, Version, version_label

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from openclaw_rl import pipeline
+from openclaw_rl import assembly
 from openclaw_rl.config import Config, LoadedConfig, require_available
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.settings import CreditSettings
@@ -76,7 +76,7 @@ def run_train(loaded: LoadedConfig, *, rollout_dir: Path | None, once: bool, dry
     """Trains, or shows what would be trained; the exit status."""
     config = _for_rollouts(loaded) if rollout_dir is not None else loaded.config
     require_available(config)
-    pipeline.check_training(config.training)
+    assembly.check_training(config.training)
     if config.engine.type == "scripted":
         raise ConfigError("engine.type = scripted has no weights to train; choose engine.type=embedded")
     rollouts = {} if rollout_dir is None else read_rollouts(rollout_dir)
@@ -143,20 +143,22 @@ async def _work(
     config: Config, rollouts: Mapping[str, Sequence[Rollout]], outcome: Outcome, bar: Bar, *, once: bool
 ) -> None:
     try:
-        store = await pipeline._open_store(config.store)
+        store = await assembly.open_store(config.store)
     except StoreBusy as busy:
         outcome.steps += await _ask(config, bar, busy, once=once, has_rollouts=bool(rollouts))
         return
     async with store:
-        pipeline._prepare_run_dir(config)
+        assembly.prepare_run_dir(config)
         if rollouts:
             bar.say("reading rollouts")
             outcome.imported = await import_rollouts(store, rollouts)
         bar.say("loading the model")
         model = await asyncio.to_thread(resolve_model, config.model)
-        await asyncio.to_thread(pipeline.check_teacher, config.training, model)
+        await asyncio.to_thread(assembly.check_teacher, config.training, model)
         renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
-        model_id = await asyncio.to_thread(pipeline._model_id, model, config.engine.type, config.model.checkpoint_path)
+        model_id = await asyncio.to_thread(
+            assembly.model_id_of, model, config.engine.type, config.model.checkpoint_path
+        )
         await store.lessons.run_with(model_id)
         async with _watched(config, store.lessons) as (metrics, observers):
             await _judge(config, store, bar, metrics)
@@ -234,7 +236,7 @@ async def _take_steps(
     async def keep(version: Version) -> None:
         await keep_newest(lessons, version.line, save_every=config.training.save_every)
 
-    loop = pipeline.make_train_loop(
+    loop = assembly.make_train_loop(
         config, lessons, trainer, renderer, release=keep, on_step=on_step, on_skip=observers.skipped
     )
     while True:

@@ -12,10 +12,10 @@ from typing import Any
 
 from rich.text import Text
 
+from openclaw_rl.assembly import make_commands, open_store
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.gateway.admin import USER_NAME
-from openclaw_rl.pipeline import _open_store, make_commands
 from openclaw_rl.release.commands import Commands
 from openclaw_rl.release.folders import check_adapter, export_version, model_card
 from openclaw_rl.store import StoreReader
@@ -151,7 +151,7 @@ async def _command(
     answer = await ask_server(config.store, "POST", path, dict(body), timeout_s=None)
     if answer is not None:
         return answer
-    async with await _open_store(config.store) as store:
+    async with await open_store(config.store) as store:
         return await alone(make_commands(config, store))
 
 

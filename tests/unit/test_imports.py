@@ -23,8 +23,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"config"}),
     frozenset({"render", "model"}),
     frozenset({"evaluation"}),
-    # the stages: they meet as protocols, in pipeline.py
+    # the stages: they meet as protocols, in assembly.py and pipeline.py
     frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "tracking"}),
+    frozenset({"assembly"}),
     frozenset({"pipeline"}),
     frozenset({"terminal"}),
     frozenset({"cli"}),

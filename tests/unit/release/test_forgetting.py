@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.assembly import make_commands
 from openclaw_rl.config import load_config
-from openclaw_rl.pipeline import make_commands
 from openclaw_rl.release.commands import NotFound
 from openclaw_rl.release.forgetting import MAX_ROUNDS, Forgetting, NotForgotten
 from openclaw_rl.store import SqliteStore

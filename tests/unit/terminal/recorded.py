@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from openclaw_rl.assembly import model_id_of
 from openclaw_rl.config import ModelConfig
 from openclaw_rl.model.files import resolve_model
-from openclaw_rl.pipeline import _model_id
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import LOCAL_USER, Completion, Message, NextState, Sampling, Session, Turn, VersionSpan
@@ -33,7 +33,7 @@ def make_turns(model: Path, count: int, *, session: str = "s-1", version: str = 
                 created_at=100.0 + index,
                 finished_at=100.5 + index,
                 dialect="chat",
-                model=_model_id(files, "embedded"),
+                model=model_id_of(files, "embedded"),
                 messages=asked,
                 tools=(),
                 sampling=Sampling(max_tokens=32, temperature=0.7),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import load_config
-from openclaw_rl.pipeline import make_planner
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Credit, Feedback, Judgement, Lesson, Sample, Session, Skip, Step, Verdict
 from tests.unit.train.made import sample

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import TrainingConfig
-from openclaw_rl.pipeline import make_planner
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.wire import StepOrder, StepReport
