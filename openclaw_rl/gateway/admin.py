@@ -139,15 +139,11 @@ def build_admin(
     `train` takes every step that there are samples for, without waiting for more; None: this server does not train.
     """
 
-    async def add_key(request: web.Request) -> web.Response:
-        try:
-            asked = _NewKey.model_validate_json(await request.read())
-        except ValidationError as error:
-            return web.json_response({"error": str(error)}, status=400)
+    async def add_key(asked: _NewKey) -> Mapping[str, Json]:
         key, secret = new_key(asked.user, time.time(), label=asked.label)
         await store.put_key(key)
         keys.add(key)
-        return web.Response(body=orjson.dumps({"id": key.id, "key": secret}), content_type="application/json")
+        return {"id": key.id, "key": secret}
 
     async def revoke_key(request: web.Request) -> web.Response:
         key_id = request.match_info["id"]
@@ -156,16 +152,9 @@ def build_admin(
         await store.revoke_key(key_id, time.time())
         return web.json_response({"id": key_id})
 
-    async def put_live(request: web.Request) -> web.Response:
-        try:
-            asked = _Rollback.model_validate_json(await request.read())
-        except ValidationError as error:
-            return web.json_response({"error": str(error)}, status=400)
+    async def put_live(asked: _Rollback) -> Mapping[str, Json]:
         assert roll_back is not None
-        try:
-            return web.json_response({"version": await roll_back(asked.line, asked.number)})
-        except OpenClawError as error:
-            return web.json_response({"error": str(error)}, status=409)
+        return {"version": await roll_back(asked.line, asked.number)}
 
     async def training(request: web.Request) -> web.Response:
         return web.json_response({"trains": train is not None})
@@ -179,15 +168,36 @@ def build_admin(
             return web.json_response({"error": str(error)}, status=409)
         return web.json_response({})
 
-    exams: set[asyncio.Task[Json]] = set()
+    app = web.Application()
+    if commands is not None:
+        for path, handler in _routes(commands).items():
+            app.router.add_post(path, handler)
+    if examine is not None:
+        exams = _Exams(examine)
+        app.router.add_post("/examine", exams.answer)
+        app.on_shutdown.append(exams.end)
+    app.router.add_get("/train", training)
+    app.router.add_post("/train", train_now)
+    if roll_back is not None:
+        app.router.add_post("/rollback", _command(_Rollback, put_live))
+    app.router.add_post("/keys", _command(_NewKey, add_key))
+    app.router.add_delete("/keys/{id}", revoke_key)
+    return app
 
-    async def examine_version(request: web.Request) -> web.StreamResponse:
-        """Lines of JSON: how far it is, and at the end the result or why there is none. Leaving ends it."""
+
+class _Exams:
+    """Examinations under way. Each ends with its reader, and all with the server."""
+
+    def __init__(self, examine: Examine) -> None:
+        self._examine = examine
+        self._running: set[asyncio.Task[Json]] = set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Lines of JSON: how far it is, and at the end the result or why there is none."""
         try:
             asked = _Examine.model_validate_json(await request.read())
         except ValidationError as error:
             return web.json_response({"error": str(error)}, status=400)
-        assert examine is not None
         response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await response.prepare(request)
         at: list[int] = [0, 0]
@@ -197,8 +207,8 @@ def build_admin(
             at[:] = done, total
             moved.set()
 
-        task = asyncio.ensure_future(examine(asked.line, asked.number, asked.exam, on_progress))
-        exams.add(task)
+        task = asyncio.ensure_future(self._examine(asked.line, asked.number, asked.exam, on_progress))
+        self._running.add(task)
         task.add_done_callback(lambda _: moved.set())
         try:
             while not task.done():
@@ -212,27 +222,12 @@ def build_admin(
             pass  # nobody waits for it any more
         finally:
             task.cancel()
-            exams.discard(task)
+            self._running.discard(task)
         return response
 
-    async def end_exams(_: web.Application) -> None:
-        for task in exams:
+    async def end(self, _: web.Application) -> None:
+        for task in self._running:
             task.cancel()
-
-    app = web.Application()
-    app.on_shutdown.append(end_exams)
-    if commands is not None:
-        for path, handler in _routes(commands).items():
-            app.router.add_post(path, handler)
-    if examine is not None:
-        app.router.add_post("/examine", examine_version)
-    app.router.add_get("/train", training)
-    app.router.add_post("/train", train_now)
-    if roll_back is not None:
-        app.router.add_post("/rollback", put_live)
-    app.router.add_post("/keys", add_key)
-    app.router.add_delete("/keys/{id}", revoke_key)
-    return app
 
 
 def _routes(commands: Commands) -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:
