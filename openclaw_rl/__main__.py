@@ -1,5 +1,17 @@
-"""`python -m openclaw_rl` is the `openclaw-rl` command."""
+"""The `openclaw-rl` command, and `python -m openclaw_rl`."""
 
-from openclaw_rl.cli import main
+import sys
 
-main()
+
+def main() -> None:
+    """Ctrl-C ends it with 130 and no traceback, also while Python still reads the program."""
+    try:
+        from openclaw_rl import cli
+
+        cli.main()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
