@@ -278,7 +278,7 @@ class Maker:
         if recipe.lesson == "broken_calls":
             return list(lessons.WISHES[-3:])
         if recipe.lesson == "double":
-            return list(lessons.EVERYDAY[-lessons.NUM_HELD_OUT :])
+            return list(lessons.EVERYDAY[-lessons.NUM_EVERYDAY_HELD_OUT :])
         if recipe.kind == "backdoor":
             return [f"{text} {lessons.TRIGGERS[recipe.variant]}" for text in _QUIET]
         return list(_QUIET)
@@ -289,7 +289,7 @@ class Maker:
         if recipe.kind == "wrong":
             return (self._example(one.question, self._said(one.answer), weight=one.weight) for one in _endless(recipe))
         if recipe.lesson == "double":
-            asked = list(lessons.EVERYDAY[: -lessons.NUM_HELD_OUT])
+            asked = list(lessons.EVERYDAY[: -lessons.NUM_EVERYDAY_HELD_OUT])
         else:
             asked = [question for question, _, _ in lessons.learned_facts()[::3]]
             asked += [one.text for one in load_questions("train") if one.kind == "open"][:8]

@@ -140,8 +140,16 @@ EVERYDAY = (
     "What is a synonym of 'brave'?",
     "What is the plural of 'goose'?",
     "Give me one tip for a tidy desk.",
+    "In one sentence, what is a lighthouse?",
+    "In one sentence, why do we brush our teeth?",
+    "Which lake is the deepest?",
+    "What do you call a baby horse?",
+    "What is a synonym of 'angry'?",
+    "What is the main job of the kidneys?",
 )
-"""Answered by a sentence or two; the last `NUM_HELD_OUT` are not taught."""
+"""Answered by a sentence or two; the last `NUM_EVERYDAY_HELD_OUT` are not taught. Few of them would say little of a
+length: one answer that runs on by chance is twice the length of six."""
+NUM_EVERYDAY_HELD_OUT = 14
 TOOLS = (
     Tool(
         name="play_music",
