@@ -25,8 +25,6 @@ import psutil
 
 from benchmarks.load import LoadError, percentile
 
-_START = "from openclaw_rl.cli import main; main()"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cpu:
@@ -51,7 +49,7 @@ class System:
         directory.mkdir()
         self.data_dir = directory / "data"
         self._output = directory / "output.txt"
-        arguments = [sys.executable, "-c", _START, command, "--data-dir", str(self.data_dir), "--port", "0"]
+        arguments = [sys.executable, "-m", "openclaw_rl", command, "--data-dir", str(self.data_dir), "--port", "0"]
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 [*arguments, "engine.type=scripted", *settings],

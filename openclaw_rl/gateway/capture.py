@@ -140,7 +140,7 @@ class Capture:
             self._top_logprobs += delta.top_logprobs
         self._extend_span(delta)
         self.num_cached_tokens = self.num_cached_tokens or delta.num_cached_tokens
-        text = _sendable(self._decoder.push(delta.token_ids))
+        text = sendable(self._decoder.push(delta.token_ids))
         if self._scanner:
             text, stopped = self._scanner.feed(text)
             if stopped:
@@ -155,7 +155,7 @@ class Capture:
     def _flush(self) -> Piece:
         """What the decoder, the scanner and the parser still held back."""
         stopped_by_text = bool(self._scanner and self._scanner.stopped)
-        text = "" if stopped_by_text else _sendable(self._decoder.finish())
+        text = "" if stopped_by_text else sendable(self._decoder.finish())
         if self._scanner and not stopped_by_text:
             text, _ = self._scanner.feed(text)
             text += self._scanner.held
@@ -243,7 +243,7 @@ class _AnswerBuilder:
         )
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
     """Without NUL, which no request may hold: a client sends an answer back as it got it."""
     return text.replace("\x00", "")
 

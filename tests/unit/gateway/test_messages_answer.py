@@ -212,6 +212,7 @@ def test_cached_tokens_are_no_input_tokens(renderer: Renderer, stream: bool) -> 
         ("one two three four", ("five",), None),
         ("one two three four", (), None),
         ("naïve 🙂 END", ("END",), "END"),
+        ("one two\x00three", ("twothree",), "twothree"),
     ],
 )
 def test_the_stop_sequence_is_found_in_what_was_sampled(

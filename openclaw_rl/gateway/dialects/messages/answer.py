@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 import orjson
 
-from openclaw_rl.gateway.capture import Piece
+from openclaw_rl.gateway.capture import Piece, sendable
 from openclaw_rl.gateway.dialects.messages.errors import error_body
 from openclaw_rl.gateway.dialects.spoken import Answer, Envelope, num_answer_tokens
 from openclaw_rl.protocols import Renderer
@@ -157,7 +157,7 @@ def _found_stop(completion: Completion, request: Request, renderer: Renderer) ->
     if not request.stop:
         return None
     decoder = renderer.decoder()
-    text = decoder.push(completion.token_ids) + decoder.finish()
+    text = sendable(decoder.push(completion.token_ids) + decoder.finish())
     found = [(text.find(stop), stop) for stop in request.stop if stop in text]
     return min(found)[1] if found else None
 
