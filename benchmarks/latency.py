@@ -1,11 +1,13 @@
 """From a correction to weights that learned from it, and what somebody else's running answer notices of that.
 
-    python benchmarks/latency.py [--json] [--quick] [--dir DIRECTORY] [section.key=value ...]
+    python benchmarks/latency.py [--json] [--quick] [--head TOKENS] [--dir DIRECTORY] [section.key=value ...]
 
-The product as it is, on the embedded model. One user streams answers without a pause all the time and is not learned
-from. Another gets an answer, and says what was wrong with it. The clock runs from the moment this correction is sent to
-the first token of an answer by a version that learned from that turn: the label in the answer's header must be that of
-the step which has the turn among its samples, or of one that stands on it. Where the time went is read from the rows:
+The product as it is, on the embedded model; with `model.name=FOLDER` on another (random_model.py makes a large one);
+with `--head` behind a system prompt of about so many tokens. One user streams answers without a pause all the time and
+is not learned from. Another gets an answer, and says what was wrong with it. The clock runs from the moment this
+correction is sent to the first token of an answer by a version that learned from that turn: the label in the answer's
+header must be that of the step which has the turn among its samples, or of one that stands on it. Where the time went
+is read from the rows:
 
     judge    the correction arrived -> a judgement      step    planned -> the trainer is done
     credit   -> a sample                                gate    -> live: loaded, compared with its parent, proved
@@ -28,6 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -49,6 +52,7 @@ PARTS = ("judge", "credit", "wait", "step", "gate", "live")
 CORRECTION = "Too long. Answer in one short sentence."
 ANSWER_TOKENS, STREAM_TOKENS = 256, 256
 LOOK_S, PATIENCE_S = 0.1, 1200.0
+WORDS = ("the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "as", "with", "they", "be")
 REST_S = 15.0
 """How long nothing is said before and after, to see how the stream runs alone."""
 
@@ -93,8 +97,9 @@ class Answer:
 class Client:
     """Streams answers; counts those that are refused or cut off."""
 
-    def __init__(self, place: Place, key: str, http: aiohttp.ClientSession) -> None:
+    def __init__(self, place: Place, key: str, http: aiohttp.ClientSession, *, head: str) -> None:
         self._url = f"{place.system.url}/v1/chat/completions"
+        self._head = [{"role": "system", "content": head}] if head else []
         self._headers = {"Authorization": f"Bearer {key}"}
         self._http = http
         self.num_refused = 0
@@ -104,7 +109,8 @@ class Client:
         headers = {**self._headers, "X-Session-Id": session, **({} if learn else {"X-No-Train": "session"})}
         body = {
             "model": "default",
-            "messages": [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)],
+            "messages": self._head
+            + [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(said)],
             "max_tokens": max_tokens,
             "seed": seed,
             "stream": True,
@@ -316,7 +322,12 @@ async def talk(place: Place, person: Person, *, repetitions: int) -> Run:
             raise LoadError(f"the gate rejected {run.num_rejected} versions; nothing can be said of the others")
 
 
-async def measure(directory: Path, settings: Sequence[str], *, repetitions: int) -> dict[str, float]:
+def system_prompt(num_tokens: int) -> str:
+    """Of words that are a token each."""
+    return " ".join(Random(0).choices(WORDS, k=num_tokens))
+
+
+async def measure(directory: Path, settings: Sequence[str], *, repetitions: int, num_head: int = 0) -> dict[str, float]:
     began_at, load_average = time.monotonic(), os.getloadavg()[0]
     questions = lesson_questions(Brief())
     half = len(questions) // 2
@@ -324,7 +335,8 @@ async def measure(directory: Path, settings: Sequence[str], *, repetitions: int)
     with await asyncio.to_thread(System, directory / "system", "engine.type=embedded", *settings) as system:
         place = Place.of(system, batch_size=batch_size)
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=600.0)) as http:
-            clients = {name: Client(place, await place.new_key(name), http) for name in ("reader", "person")}
+            head = system_prompt(num_head)
+            clients = {name: Client(place, await place.new_key(name), http, head=head) for name in ("reader", "person")}
             stream = Stream(clients["reader"], questions[half:])
             person = Person(place, clients["person"], "person", questions[:half])
             streaming = asyncio.create_task(stream.run())
@@ -365,13 +377,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure how soon a correction is in the weights that answer.")
     parser.add_argument("--json", action="store_true", help="also print all figures as one JSON object, last")
     parser.add_argument("--quick", action="store_true", help="two corrections instead of five")
+    parser.add_argument("--head", type=int, default=0, help="tokens of a system prompt before all that is said")
     parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()), help="where the store lies: a disk")
     parser.add_argument("settings", nargs="*", help="section.key=value; none of them: the product as it is")
     arguments = parser.parse_args()
     try:
         require_disk(arguments.dir)
         with tempfile.TemporaryDirectory(prefix="bench-latency-", dir=arguments.dir) as directory:
-            found = asyncio.run(measure(Path(directory), arguments.settings, repetitions=2 if arguments.quick else 5))
+            repetitions = 2 if arguments.quick else 5
+            found = asyncio.run(
+                measure(Path(directory), arguments.settings, repetitions=repetitions, num_head=arguments.head)
+            )
     except (LoadError, OpenClawError) as error:
         print(f"the benchmark failed: {error}", file=sys.stderr)
         return 1

@@ -157,18 +157,18 @@ class RecallingReader(NetworkReader):
         assert not torch.is_grad_enabled(), "what is remembered has no gradient"
         tree = Fold(sequences).tree()
         rest = cut(tree, self._past)
-        remembers = self._is_worth(len(rest.root) + rest.num_known)
+        remembers = len(rest.root) >= MIN_TOKENS and self._fits(len(rest.root) + rest.num_known)
         attend = Recalling(rest, self._past, self._attention(rest.tree), remembers=remembers)
         readings = self._readings(rest.tree, attend, kept=kept, dropout_seed=dropout_seed)
         if remembers:
             self._past = attend.past(tree)
         return readings
 
-    def _is_worth(self, num_tokens: int) -> bool:
-        """Whether a beginning is long enough to be remembered, and short enough for the memory that is free."""
+    def _fits(self, num_tokens: int) -> bool:
+        """Whether a beginning is short enough for the memory that is free."""
         arch = self._network.arch
         num_bytes = num_tokens * arch.num_layers * 2 * arch.kv_size * self._network.dtype.itemsize
-        return num_tokens >= MIN_TOKENS and num_bytes <= PAST_SHARE * free_bytes(self.device)
+        return num_bytes <= PAST_SHARE * free_bytes(self.device)
 
 
 class PlainReader(_OnNetwork):

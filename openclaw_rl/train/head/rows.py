@@ -22,8 +22,10 @@ from torch.autograd.function import once_differentiable
 from openclaw_rl.train.head.chunks import LOWEST_BIAS, Chunks, Curve, Pull, TorchChunks, slices, wide
 from openclaw_rl.types.checks import require
 
-_GPU_ROWS, _GPU_BYTES = 4096, 768 << 20
+_GPU_ROWS, _GPU_BYTES = 2048, 768 << 20
 """Below 1 GiB with the gradient of 32,768 rows of 2,560 beside it."""
+_WIDE_SHARE = 1 / 4
+"""Of a chunk's bytes, for the products of narrow gradients; measured on an H200, as the number of rows was."""
 _MULTIPLE = 128
 """What the products of matrices on a GPU are cut into."""
 _WIDENED_TOKENS = 8192
@@ -241,23 +243,30 @@ class _Passes:
         """Start and end of some rows, first and last of some tokens, and the gradient of their products.
 
         With log-sum-exp known a row need not be whole: many rows and some of the tokens make faster products, and fewer
-        additions to the gradient of the weights, than few rows and all of the tokens.
+        additions to the gradient of the weights, than few rows and all of the tokens. Where gradients are narrower than
+        products, they get most of the memory, and products are made for some of their tokens at a time.
         """
         num_rows = max(1, min(self.chunks.max_rows, len(hidden_RH)))
         # A GPU adds narrow products up in float32.
         grad_dtype = hidden_RH.dtype if hidden_RH.is_cuda else self._dtype
         is_narrow = grad_dtype != self._dtype
-        num_bytes = self._dtype.itemsize + (grad_dtype.itemsize if is_narrow else 0)
-        num_tokens = _even(len(self.weight), self._fitting(self._max_tokens, num_rows * num_bytes))
-        wide_CS = hidden_RH.new_empty(num_rows * num_tokens, dtype=self._dtype)
-        narrow_CS = torch.empty_like(wide_CS, dtype=grad_dtype) if is_narrow else wide_CS
+        share = 1 - _WIDE_SHARE if is_narrow else 1
+        num_tokens = _even(len(self.weight), self._fitting(self._max_tokens, num_rows * grad_dtype.itemsize, share))
+        num_wide = num_tokens
+        if is_narrow:
+            num_wide = _even(num_tokens, self._fitting(num_tokens, num_rows * self._dtype.itemsize, _WIDE_SHARE))
+        grads = hidden_RH.new_empty(num_rows * num_tokens, dtype=grad_dtype)
+        products = hidden_RH.new_empty(num_rows * num_wide, dtype=self._dtype) if is_narrow else grads
         for start, stop in slices(len(hidden_RH), num_rows):
+            pulled = pull.rows(start, stop)
             for first, last in slices(len(self.weight), num_tokens):
-                shape = (stop - start, last - first)
-                products_CS, grad_CS = (flat[: shape[0] * shape[1]].view(shape) for flat in (wide_CS, narrow_CS))
-                _multiply(hidden_RH[start:stop], self.weight[first:last].t(), products_CS)
-                curve, pulled = self.curve.slab(first, last), pull.rows(start, stop)
-                self.chunks.gradient(products_CS, curve, pulled, first=first, out_CV=grad_CS)
+                grad_CS = _matrix(grads, stop - start, last - first)
+                for low, high in slices(last - first, num_wide):
+                    products_CS = _matrix(products, stop - start, high - low)
+                    begin, end = first + low, first + high
+                    _multiply(hidden_RH[start:stop], self.weight[begin:end].t(), products_CS)
+                    curve = self.curve.slab(begin, end)
+                    self.chunks.gradient(products_CS, curve, pulled, first=begin, out_CV=grad_CS[:, low:high])
                 yield start, stop, first, last, grad_CS
 
     @property
@@ -270,9 +279,9 @@ class _Passes:
         is_widened = self.weight.dtype != self._dtype and not self.weight.is_cuda
         return _WIDENED_TOKENS if is_widened else len(self.weight)
 
-    def _fitting(self, most: int, num_bytes: int) -> int:
-        """How many rows or tokens of so many bytes make a chunk."""
-        fitting = self.chunks.max_bytes // max(1, num_bytes)
+    def _fitting(self, most: int, num_bytes: int, share: float = 1) -> int:
+        """How many rows or tokens of so many bytes fit into a share of a chunk."""
+        fitting = int(share * self.chunks.max_bytes) // max(1, num_bytes)
         return max(1, min(most, fitting - fitting % _MULTIPLE if fitting > _MULTIPLE else fitting))
 
 
@@ -280,6 +289,11 @@ def _even(length: int, most: int) -> int:
     """The size of parts, none larger than `most`, that are about equal."""
     size = -(-length // -(-length // most))
     return min(most, -(-size // _MULTIPLE) * _MULTIPLE)
+
+
+def _matrix(flat: Tensor, num_rows: int, num_columns: int) -> Tensor:
+    """The beginning of a buffer."""
+    return flat[: num_rows * num_columns].view(num_rows, num_columns)
 
 
 def _multiply(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
