@@ -199,6 +199,10 @@ class Learned:
     def seconds(self) -> float:
         return self.ends[-1] - self.sent_at
 
+    def __str__(self) -> str:
+        parts = (f"{name} {end - begin:.1f}" for name in PARTS for begin, end in (self.part(name),))
+        return f"{self.seconds:.1f} s ({', '.join(parts)})"
+
     def part(self, name: str) -> Window:
         at = PARTS.index(name)
         return (self.ends[at - 1] if at else self.sent_at), self.ends[at]
@@ -313,7 +317,7 @@ async def talk(place: Place, person: Person, *, repetitions: int) -> Run:
             run.num_rejected += 1
         else:
             run.learned.append(found)
-            print(f"  {len(run.learned)} of {repetitions}: {found.seconds:.1f} s", file=sys.stderr, flush=True)
+            print(f"  {len(run.learned)} of {repetitions}: {found}", file=sys.stderr, flush=True)
         await place.until_learned()
         run.rests.append(await rest(REST_S))
         if len(run.learned) == repetitions:

@@ -32,7 +32,7 @@ from openclaw_rl.types.checks import require
 ITEMS_FILE = Path(__file__).with_name("capability.jsonl")
 NUM_DISTRACTORS = 3
 
-_NUM_AT_ONCE = 8
+_NUM_AT_ONCE = 32
 """Items under way at a time; the options of one go one after the other, so that the second finds the question computed.
 All four together would leave copies of it in the embedded engine's cache, in place of what people said: after one
 measurement 1,221 strands, not 191."""

@@ -5,7 +5,7 @@ that requests with the same adapter lie together; only attention looks at each s
 into the strands and moves them forward. Knows no requests and no sampling.
 
 Axes: T tokens of the batch, P tokens of one piece, H hidden, N query heads, K key/value heads, D head dimension,
-C tokens in the cache, V vocabulary, R wanted rows.
+C tokens in the cache, V vocabulary, R wanted rows, B sequences of L tokens.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import torch
@@ -114,9 +115,30 @@ class NetworkRunner:
         """The adapter will not be used any more; called between two steps."""
 
     @torch.inference_mode()
+    def read_whole(self, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None) -> list[Tensor]:
+        """The hidden rows [P, H] behind all tokens of each sequence, in one pass that leaves nothing in the cache."""
+        longest = max(map(len, sequences))
+        device, shape = self._network.device, (len(sequences), longest)
+        ids_BL = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in sequences], device=device)
+        positions_BL = torch.arange(longest, device=device).expand(shape)
+        lora = None if adapter is None else LoraRows([(slice(0, ids_BL.numel()), adapter)])
+        hidden_TH = self._network.hidden(
+            ids_BL.flatten(), positions_BL.flatten(), partial(_attend_side_by_side, shape), lora
+        )
+        rows_BLH = hidden_TH.view(*shape, -1)
+        return [rows_LH[: len(ids)] for rows_LH, ids in zip(rows_BLH, sequences, strict=True)]
+
+    @torch.inference_mode()
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """[R, V] in float32."""
         return self._network.logits(hidden_RH)
+
+
+def _attend_side_by_side(shape: tuple[int, int], layer: int, q_TND: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> Tensor:
+    """`model.network.Attend` over B sequences of L tokens. What fills one up stands at its end: nobody sees it."""
+    q, k, v = (x.view(*shape, *x.shape[1:]).transpose(1, 2) for x in (q_TND, k_TKD, v_TKD))
+    out_BNLD = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return out_BNLD.transpose(1, 2).reshape(len(q_TND), -1)
 
 
 class StrandAttention:

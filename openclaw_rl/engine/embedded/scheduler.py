@@ -1,7 +1,8 @@
 """Jobs -> steps: which tokens of which jobs go through the model next, and what comes of them.
 
 One step feeds the model at most one token of every answer that is being written and at most `prefill_chunk` tokens of
-prompts, in one pass. So a long prompt holds up running answers by one such chunk and no more. Jobs are served by
+prompts, in one pass. So a long prompt holds up running answers by one such chunk and no more. On a GPU short sequences
+that are only scored are read side by side, in a pass of their own and outside of the cache. Jobs are served by
 priority, then by arrival; at most `max_active` at a time, and a job that is pushed out keeps what it has computed. When
 the cache is full the last of those who are served gives its part up and computes it again later: tokens are what
 counts, keys and values can always be made again.
@@ -18,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -35,6 +36,9 @@ _log = logging.getLogger(__name__)
 _HEADROOM = 64
 """Tokens of an answer that a new strand has room for at once."""
 
+_WHOLE_TOKENS = 256
+"""The longest sequence that is read whole, beside others."""
+
 _HEAD_ROWS = 64
 """Rows of logits that are held at a time when positions are scored: 64 of 152,000 entries are 39 MB."""
 
@@ -47,7 +51,8 @@ class Runner(Protocol):
     bytes_per_token: int
     device: torch.device
     is_launch_bound: bool
-    """A prompt in a pass costs the launches of its kernels, however short it is, unlike an answer's next token."""
+    """A prompt in a pass costs the launches of its kernels, however short it is, unlike an answer's next token. Such a
+    runner is a `WholeReader`."""
 
     def new_storage(self, capacity: int) -> Any: ...
 
@@ -58,6 +63,13 @@ class Runner(Protocol):
     ) -> sampling.Draws | None: ...
 
     def logits(self, hidden_RH: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class WholeReader(Protocol):
+    """Reads many sequences for the price of one, and keeps nothing of them."""
+
+    def read_whole(self, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,6 +248,7 @@ class Scheduler:
                 # The boundary of the model: what fails in one pass, such as memory, must not end other requests.
                 results += [(job, _failure(error)) for job in jobs if not job.over]
                 self._fail(jobs)
+        self._read_whole(results)
         for job in [job for job in self._jobs if job.over]:
             self._let_go(job)
         return results
@@ -246,6 +259,8 @@ class Scheduler:
         for job in list(self._jobs):
             if num_active == self._max_active:
                 break
+            if _is_read_whole(job):
+                continue
             if job.strand is None and budget <= 0:
                 continue
             try:
@@ -278,6 +293,29 @@ class Scheduler:
                 budget -= size
             planned.append((job, self._piece(job, size)))
         return planned
+
+    def _read_whole(self, results: list[Result]) -> None:
+        """Scores short sequences of one version, as many as a chunk of prompts has room for; people wait for a smaller
+        one."""
+        waiting = [job for job in self._jobs if _is_read_whole(job) and isinstance(job, Reading)]
+        if not waiting:
+            return
+        weights, together, longest = waiting[0].weights, list[Reading](), 0
+        someone_waits = any(job.priority == PERSON and not _is_read_whole(job) for job in self._jobs)
+        budget = self._prefill_chunk // 4 if someone_waits else self._prefill_chunk
+        for job in (job for job in waiting if job.weights is weights):
+            longest = max(longest, job.num_to_feed)
+            if together and longest * (len(together) + 1) > budget:
+                break
+            together.append(job)
+        assert isinstance(weights.runner, WholeReader)
+        try:
+            rows = weights.runner.read_whole([job.token_ids[:-1] for job in together], weights.adapter)
+            for job, hidden_PH in zip(together, rows, strict=True):
+                results += self._score(weights.runner, job, hidden_PH[job.first_wanted :])
+        except Exception as error:  # as in `step`
+            results += [(job, _failure(error)) for job in together if not job.over]
+            self._fail(together)
 
     def _piece(self, job: Job, size: int) -> Piece:
         assert job.strand is not None
@@ -392,6 +430,10 @@ class Scheduler:
 def _failure(error: Exception) -> EngineError:
     _log.error("a pass of the model failed", exc_info=error)
     return EngineError(f"the model failed with {type(error).__name__}; the engine's log has more")
+
+
+def _is_read_whole(job: Job) -> bool:
+    return isinstance(job, Reading) and job.weights.runner.is_launch_bound and job.num_to_feed <= _WHOLE_TOKENS
 
 
 def _is_next_token(job: Job, piece: Piece) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,6 +15,7 @@ from openclaw_rl.engine.embedded.cache import MIN_OLDER
 from openclaw_rl.engine.embedded.runner import NetworkRunner, Piece
 from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Weights
 from openclaw_rl.errors import EngineError
+from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.types import BACKGROUND, PERSON, Delta, Scored
 from tests.unit.engine.embedded import rig
 
@@ -135,6 +137,60 @@ def test_where_each_prompt_has_its_price_running_answers_wait_for_one_at_a_time(
     alone = [rig.answer(job.token_ids[:5], max_tokens=9) for job in jobs]
     rig.run(rig.scheduler(), *alone)
     assert [job.token_ids for job in jobs] == [job.token_ids for job in alone]
+
+
+def test_where_each_prompt_has_its_price_short_sequences_are_scored_side_by_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(NetworkRunner, "is_launch_bound", True)
+    scheduled, passes, read = (
+        rig.scheduler(max_active=2, prefill_chunk=400),
+        list[list[int]](),
+        NetworkRunner.read_whole,
+    )
+
+    def counted(
+        self: NetworkRunner, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None
+    ) -> list[Tensor]:
+        passes.append([len(ids) for ids in sequences])
+        return read(self, sequences, adapter)
+
+    monkeypatch.setattr(NetworkRunner, "read_whole", counted)
+    versions = [rig.weights("v0"), rig.weights("v1")]
+    short = [rig.reading([i, *PROMPT[: 4 * i + 1]], 1 + i, versions[i % 2]) for i in range(6)]
+    long = rig.reading([*range(60)] * 5, 290)
+    results = rig.run(scheduled, *short, long)
+    assert passes == [[1, 9, 17], [5, 13, 21]], "those of one version together"
+    for job in (*short, long):
+        ((_, scored),) = results[job]
+        assert isinstance(scored, Scored)
+        assert scored.logprobs == pytest.approx(rig.plain_logprobs(job.token_ids, job.start, job.weights), abs=2e-5)
+    passes.clear()
+    person = rig.answer(PROMPT, max_tokens=9)
+    scheduled.submit(person)
+    scheduled.step()
+    many = [rig.reading([i, *PROMPT], 3, versions[0]) for i in range(9)]
+    for job in many:
+        scheduled.submit(job)
+    scheduled.step()
+    assert passes == [[22] * 4], "a quarter of the chunk, for a person reads along"
+    assert len(person.token_ids) == len(PROMPT) + 2
+    rig.run(scheduled)
+    assert [len(one) for one in passes] == [4, 4, 1]
+
+
+def test_a_failure_of_sequences_side_by_side_is_theirs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NetworkRunner, "is_launch_bound", True)
+
+    def failing(self: NetworkRunner, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(NetworkRunner, "read_whole", failing)
+    reading, answer = rig.reading(PROMPT, 3), rig.answer(PROMPT, max_tokens=3)
+    results = rig.run(rig.scheduler(), reading, answer)
+    ((_, failure),) = results[reading]
+    assert isinstance(failure, EngineError)
+    exact(answer, *rig.sampled(results[answer]))
 
 
 def test_a_cancelled_job_makes_no_further_step_and_its_prefix_stays() -> None:
