@@ -31,15 +31,18 @@ class Rehearsal:
         hinted = [one for one in lessons if one.kind == "turn" and any(way.hint for way in one.candidates)]
         if not hinted or version not in (await self._engine.state()).versions:
             return []
-        drawn = random.Random(seed)
-        asked = [(hinted[at % len(hinted)], drawn.getrandbits(31)) for at in range(self._num)]
-        return list(await asyncio.gather(*(self._answer(one, version, seed) for one, seed in asked)))
+        asked = [(hinted[at % len(hinted)], at) for at in range(self._num)]
+        return list(await asyncio.gather(*(self._answer(one, at, version, f"{seed} {at}") for one, at in asked)))
 
-    async def _answer(self, lesson: Sample, version: str, seed: int) -> Sample:
+    async def _answer(self, lesson: Sample, at: int, version: str, seed: str) -> Sample:
         request = GenerateRequest(
             request_id=f"rehearsal-{secrets.token_hex(6)}",
             token_ids=lesson.prompt_ids,
-            sampling=Sampling(max_tokens=len(lesson.response_ids), temperature=lesson.temperature, seed=seed),
+            sampling=Sampling(
+                max_tokens=len(lesson.response_ids),
+                temperature=lesson.temperature,
+                seed=random.Random(seed).getrandbits(31),
+            ),
             stop_token_ids=self._stop_token_ids,
             version=version,
             priority=BACKGROUND,
@@ -49,7 +52,7 @@ class Rehearsal:
         said = tuple(token for delta in deltas for token in delta.token_ids)
         return replace(
             lesson,
-            id=f"{lesson.id}+rehearsal",
+            id=f"{lesson.id}+rehearsal {at}",
             kind="rehearsal",
             response_ids=said,
             loss_mask=(True,) * len(said),

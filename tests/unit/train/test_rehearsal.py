@@ -37,6 +37,7 @@ async def engine(model: Path) -> AsyncIterator[EmbeddedEngine]:
 async def test_requests_with_a_hint_are_answered_anew(engine: EmbeddedEngine) -> None:
     found = await Rehearsal(engine, num=5, stop_token_ids=(2,))(LESSONS, BASE_VERSION, seed="a")
     assert [one.index for one in found] == [1, 3, 1, 3, 1]
+    assert len({one.id for one in found}) == 5, "a step knows its samples by their names"
     for one in found:
         lesson = LESSONS[one.index - 1]
         assert (one.kind, one.w_rl, one.reward, one.w_opd) == ("rehearsal", 0.0, 0.0, lesson.w_opd)
