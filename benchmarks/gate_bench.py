@@ -230,7 +230,7 @@ class Bench:
             await self.releaser.roll_back(version.line, version.number)
 
         lessons, models = self.store.lessons, self.models
-        loop = make_train_loop(config, lessons, models.trainer, models.renderer, engine=models.engine, release=put_live)
+        loop = make_train_loop(config, lessons, models.trainer, models.renderer, release=put_live)
         await loop.work(max_steps=1)
 
     async def release(self, version: Version) -> tuple[Version, float]:

@@ -22,7 +22,7 @@ from openclaw_rl.engine.workers import worker_command
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, inspect_folder
-from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.protocols import Renderer
 from openclaw_rl.release.commands import Commands, Serving, take_back
 from openclaw_rl.release.forgetting import Forgetting
 from openclaw_rl.render import load_renderer
@@ -30,11 +30,10 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.tracking.records import forget_lines
 from openclaw_rl.train.anchor_prompts import ANCHORS
-from openclaw_rl.train.loop import LoopSettings, Rehearse, TrainLoop, no_rehearsal
+from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.planning import Log as PlanLog
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.train.rehearsal import Rehearsal
 from openclaw_rl.types import Lesson, Message, Sample, Skip, Step, Version
 
 
@@ -119,13 +118,12 @@ def make_train_loop(
     trainer: TrainerProcess,
     renderer: Renderer,
     *,
-    engine: Engine | None,
     release: Callable[[Version], Awaitable[None]],
     on_step: Callable[[Step], None] = lambda _: None,
     on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
     on_waiting: Callable[[str], None] = lambda _: None,
 ) -> TrainLoop:
-    """The loop beside serving, and that of `openclaw-rl train`, which has no engine and so no rehearsals."""
+    """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
     training = config.training
     settings = LoopSettings(
         batch_size=training.batch_size,
@@ -136,19 +134,7 @@ def make_train_loop(
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
     planner = make_planner(training, lessons, on_skip=on_skip)
-    rehearse: Rehearse = no_rehearsal
-    if engine is not None and training.rehearsals:
-        rehearse = Rehearsal(engine, num=training.rehearsals, stop_token_ids=settings.stop_token_ids)
-    return TrainLoop(
-        lessons,
-        trainer,
-        planner,
-        settings,
-        release=release,
-        rehearse=rehearse,
-        on_step=on_step,
-        on_waiting=on_waiting,
-    )
+    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step, on_waiting=on_waiting)
 
 
 def make_planner(

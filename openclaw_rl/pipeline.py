@@ -85,7 +85,7 @@ from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.registry import check_judge, make_judges
 from openclaw_rl.model.files import ModelFiles, resolve_model
-from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.protocols import Renderer
 from openclaw_rl.release.commands import Commands, Serving
 from openclaw_rl.release.gate import Gate, GateLimits
 from openclaw_rl.release.live import LiveVersions
@@ -182,7 +182,7 @@ async def run(
                 _learning(loops, config, gateway, store.lessons, sockets, metrics, observers)
                 if learn
                 else nullcontext(),
-                _training(loops, config, trainer, renderer, gateway.engine, releaser, store.lessons, observers)
+                _training(loops, config, trainer, renderer, releaser, store.lessons, observers)
                 if trainer is not None
                 else nullcontext() as training,
                 _listening(
@@ -361,7 +361,6 @@ async def _training(
     config: Config,
     trainer: TrainerProcess,
     renderer: Renderer,
-    engine: Engine,
     releaser: Releaser,
     lessons: LearningLog,
     observers: Observers,
@@ -373,7 +372,6 @@ async def _training(
         lessons,
         trainer,
         renderer,
-        engine=engine,
         release=releaser.release,
         on_step=observers.stepped,
         on_skip=observers.skipped,

@@ -117,9 +117,6 @@ class TrainingConfig(Section):
     replay_max_age: NonNegativeInt = setting(
         4, "A batch that is not full is filled up with samples of this many steps before it; 0 = with none."
     )
-    rehearsals: NonNegativeInt = setting(
-        4, "Answers in each batch that the version which learns gives anew to requests with a hint; 0 = none."
-    )
     anchors: NonNegativeInt = setting(1, "Answers of the base model in each batch, against forgetting.")
     anchor_weight: NonNegativeFloat = setting(
         0.25, "Strength of each such answer, as a share of the mean strength of the lessons in the batch."

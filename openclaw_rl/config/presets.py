@@ -21,7 +21,6 @@ _PUBLISHED: Mapping[str, Any] = {
     "importance_clip": None,
     "max_staleness": None,
     "replay_max_age": 0,
-    "rehearsals": 0,
     "anchors": 0,
     "logprob_temperature": 0.6,
     "batch_size": 16,

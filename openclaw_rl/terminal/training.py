@@ -237,7 +237,7 @@ async def _take_steps(
         await keep_newest(lessons, version.line, save_every=config.training.save_every)
 
     loop = assembly.make_train_loop(
-        config, lessons, trainer, renderer, engine=None, release=keep, on_step=on_step, on_skip=observers.skipped
+        config, lessons, trainer, renderer, release=keep, on_step=on_step, on_skip=observers.skipped
     )
     while True:
         try:

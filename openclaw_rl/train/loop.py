@@ -36,17 +36,7 @@ from openclaw_rl.model.durable import unfinished
 from openclaw_rl.train import planning
 from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import (
-    BASE_VERSION,
-    TRAINING_PAUSED,
-    Json,
-    Sample,
-    Step,
-    Version,
-    head_number,
-    version_label,
-    version_number,
-)
+from openclaw_rl.types import TRAINING_PAUSED, Json, Sample, Step, Version, head_number, version_label, version_number
 
 _log = logging.getLogger(__name__)
 
@@ -63,17 +53,6 @@ class Trainer(Protocol):
     """Carries out an order; `TrainerLost` if it died over it, `TrainError` if it cannot be done so."""
 
     async def step(self, order: StepOrder) -> StepReport: ...
-
-
-class Rehearse(Protocol):
-    """More samples for a step from a version: its answers of now to what these lessons are about."""
-
-    async def __call__(self, lessons: Sequence[Sample], version: str, *, seed: str) -> Sequence[Sample]: ...
-
-
-async def no_rehearsal(lessons: Sequence[Sample], version: str, *, seed: str) -> Sequence[Sample]:
-    """Where there is no engine to ask."""
-    return ()
 
 
 class Waiting(Protocol):
@@ -161,7 +140,6 @@ class TrainLoop:
         settings: LoopSettings,
         *,
         release: Callable[[Version], Awaitable[None]],
-        rehearse: Rehearse = no_rehearsal,
         on_step: Callable[[Step], None] = lambda _: None,
         on_waiting: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
@@ -171,7 +149,6 @@ class TrainLoop:
         self._planner = planner
         self._settings = settings
         self._release = release
-        self._rehearse = rehearse
         self._on_step = on_step
         self._on_waiting = on_waiting
         self._clock = clock
@@ -347,8 +324,6 @@ class TrainLoop:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TrainError(f"no folder for checkpoints ({error}); training.save_path names another") from error
-        version = BASE_VERSION if step.parent == 0 else version_label(step.line, step.parent)
-        rehearsed = await self._rehearse(samples, version, seed=f"{step.seed} {step.line} {step.number}")
         first = step.number * step.num_anchors
         chosen = [settings.anchors[at % len(settings.anchors)] for at in range(first, first + step.num_anchors)]
         order = StepOrder(
@@ -359,7 +334,7 @@ class TrainLoop:
             target=str(target),
             seed=step.seed,
             settings=settings.training,
-            samples=(*samples, *rehearsed),
+            samples=samples,
             anchors=tuple(chosen),
             stop_token_ids=settings.stop_token_ids,
         )

@@ -147,7 +147,7 @@ class StepTaker:
             self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         metrics = {_NAMES.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
-        rewards = [one.sample.reward for one in work if one.sample.kind in ("turn", "rewrite")]
+        rewards = [one.sample.reward for one in work if one.sample.kind != "anchor"]
         seconds = time.perf_counter() - clock.began_at
         metrics |= {
             "loss/total": total,

@@ -27,7 +27,7 @@ from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, turn_id
 Score = Literal[-1, 0, 1]
 Question = Literal["score", "hint"]
 Outcome = Literal["scored", "abstained", "failed"]
-SampleKind = Literal["turn", "rewrite", "anchor", "rehearsal"]
+SampleKind = Literal["turn", "rewrite", "anchor"]
 
 SIDE_ROLES_ONLY = "only roles beside the main line followed"
 """Why a judge abstains where `rollout.message_classification` leaves nothing of what followed a reply."""
@@ -146,8 +146,7 @@ class Sample:
     behind another prompt. `on_policy` False marks answers that were sampled greedily, truncated or penalised: their
     importance weight never exceeds 1. `line` is whose adapter learns from it. `prompt_index` is the turn whose prompt
     it has: another one than `index` for a rewrite only. An anchor is no one's turn: what the base model says to a fixed
-    prompt, so that a step does not lose it; it is made by a trainer and never stored. Neither is a rehearsal: what the
-    version that learns says anew to a turn's prompt.
+    prompt, so that a step does not lose it; it is made by a trainer and never stored.
     """
 
     id: str

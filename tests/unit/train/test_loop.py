@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,6 @@ class Rig:
         self.now = 1000.0
         self.was_released = asyncio.Event()
         self.unreleasable: list[Exception] = []
-        self.rehearsals: list[Sample] = []
-        self.rehearsed: list[tuple[list[int], str, str]] = []
         plan = {
             "batch_size": 2,
             "max_steps": None,
@@ -93,15 +91,10 @@ class Rig:
             ),
             LoopSettings(**{"folder": folder, **{name: settings.get(name, value) for name, value in values.items()}}),
             release=self.release,
-            rehearse=self.rehearse,
             on_step=self.ended.append,
             on_waiting=self.waiting.append,
             clock=lambda: self.now,
         )
-
-    async def rehearse(self, lessons: Sequence[Sample], version: str, *, seed: str) -> list[Sample]:
-        self.rehearsed.append(([one.index for one in lessons], version, seed))
-        return self.rehearsals
 
     async def release(self, version: Version) -> None:
         if self.unreleasable:
@@ -117,18 +110,6 @@ async def comes_true(condition: Callable[[], bool]) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it did not come true in 5 s")
-
-
-async def test_what_the_parent_says_now_goes_into_the_step_and_into_no_row(store: SqliteStore, tmp_path: Path) -> None:
-    rig = Rig(store, tmp_path / "versions")
-    rig.rehearsals = [sample(9, id="ann/0+rehearsal", kind="rehearsal")]
-    await learnable(store, 0, 1)
-    await rig.loop.work()
-    await learnable(store, 2, 3)
-    await rig.loop.work()
-    assert rig.rehearsed == [([0, 1], "v0", "7 ann 1"), ([2, 3], "v1.ann", "7 ann 2")]
-    assert rig.trainer.learned == [[0, 1, 9], [2, 3, 9]]
-    assert [step.sample_ids for step in rig.ended] == [("ann/0", "ann/1"), ("ann/2", "ann/3")]
 
 
 async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp_path: Path) -> None:
