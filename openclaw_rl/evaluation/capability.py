@@ -33,9 +33,9 @@ ITEMS_FILE = Path(__file__).with_name("capability.jsonl")
 NUM_DISTRACTORS = 3
 
 _NUM_AT_ONCE = 32
-"""Items under way at a time; the options of one go one after the other, so that the second finds the question computed.
-All four together would leave copies of it in the embedded engine's cache, in place of what people said: after one
-measurement 1,221 strands, not 191."""
+"""Items under way at a time: a GPU reads them side by side. The options of one go one after the other, so that the
+second finds the question computed: all four together would leave copies of it in the embedded engine's cache, in place
+of what people said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

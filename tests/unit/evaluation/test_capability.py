@@ -113,7 +113,7 @@ async def test_only_a_few_are_under_way_at_a_time(renderer: Renderer) -> None:
     items = [replace(ITEMS[0], question=f"What do {number} hens lay?") for number in range(50)]
     result = await measure(engine, renderer, "v0", items=items)
     assert len(engine.requests) == 100, "what the first distractor decides is not asked further"
-    assert 2 <= engine.most_running <= 8
+    assert 2 <= engine.most_running <= 32
     assert result.share == 0.0
 
 
