@@ -77,6 +77,18 @@ def test_short_questions_are_not_remembered(network: Network) -> None:
     assert len(recalling._past) > 200
 
 
+def test_what_is_remembered_is_copied_only_for_much_that_is_new(network: Network) -> None:
+    recalling = RecallingReader(network)
+    hidden(recalling, hinted(200))
+    first = recalling._past
+    for at in (200, 210, 190 + MIN_TOKENS):
+        hidden(recalling, hinted(at))
+        assert recalling._past is first, at
+    hidden(recalling, hinted(210 + MIN_TOKENS))
+    assert recalling._past is not None
+    assert len(recalling._past) >= 210 + MIN_TOKENS
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(1, 180), st.integers(1, 4)), min_size=1, max_size=4), max_size=4))
 def test_any_history_of_questions(history: list[list[tuple[int, int]]]) -> None:
