@@ -247,8 +247,7 @@ class _Passes:
         products, they get most of the memory, and products are made for some of their tokens at a time.
         """
         num_rows = max(1, min(self.chunks.max_rows, len(hidden_RH)))
-        # A GPU adds narrow products up in float32.
-        grad_dtype = hidden_RH.dtype if hidden_RH.is_cuda else self._dtype
+        grad_dtype = self._grad_dtype
         is_narrow = grad_dtype != self._dtype
         share = 1 - _WIDE_SHARE if is_narrow else 1
         num_tokens = _even(len(self.weight), self._fitting(self._max_tokens, num_rows * grad_dtype.itemsize, share))
@@ -272,6 +271,11 @@ class _Passes:
     @property
     def _dtype(self) -> torch.dtype:
         return wide(self.weight.dtype)
+
+    @property
+    def _grad_dtype(self) -> torch.dtype:
+        """Of the gradient of products. A GPU adds what is narrow up in float32."""
+        return self.weight.dtype if self.weight.is_cuda else self._dtype
 
     @property
     def _max_tokens(self) -> int:

@@ -70,6 +70,21 @@ def test_random_sizes(data: st.DataObject) -> None:
     check(case, chunks, case.ids(data.draw(st.integers(1, 5), label="asked")))
 
 
+@pytest.mark.parametrize("head", HEADS, ids=str)
+def test_gradients_of_products_may_be_narrower_than_these(
+    head: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: products of some tokens at a time, gradients of many."""
+    monkeypatch.setattr("openclaw_rl.train.head.rows._Passes._grad_dtype", torch.float32)
+    case = make_case(11, 6, 900, **head)
+    ids_RJ = case.ids(3)
+    _, expected = answers(case, case.dense(), lambda rows: rows.logprob(ids_RJ))
+    chunks = TorchChunks(max_rows=4, max_bytes=4 * 8 * 400)
+    _, found = answers(case, case.fused(chunks), lambda rows: rows.logprob(ids_RJ))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_narrow_hidden_states_get_float32_answers(dtype: torch.dtype) -> None:
     case = make_case(7, 24, 20_000, bias=True, temperature=0.8, dtype=dtype)
