@@ -74,6 +74,12 @@ def _check_regex(pattern: str) -> str:
     return pattern
 
 
+def _check_reuse(rule: str) -> str:
+    if not re.fullmatch(r"exact|reuse\([1-9][0-9]*\)", rule):
+        raise ValueError("expected exact, or reuse(n) with a number of versions such as reuse(4)")
+    return rule
+
+
 Text = Annotated[str, Field(min_length=1)]
 FsPath = Annotated[Path, BeforeValidator(_refuse_empty), AfterValidator(_absolute)]
 Secret = Annotated[
@@ -84,5 +90,6 @@ Secret = Annotated[
 ]
 Url = Annotated[str, BeforeValidator(_refuse_hidden), Field(min_length=1), PlainSerializer(mask_passwords)]
 Regex = Annotated[str, AfterValidator(_check_regex)]
+Reuse = Annotated[str, AfterValidator(_check_reuse)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

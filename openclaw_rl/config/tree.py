@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from openclaw_rl.config.fields import FsPath, Port, Regex, Secret, Section, Text, Url, later, setting
+from openclaw_rl.config.fields import FsPath, Port, Regex, Reuse, Secret, Section, Text, Url, later, setting
 from openclaw_rl.config.learning import (
     EvaluationConfig,
     ReleaseConfig,
@@ -106,7 +106,7 @@ class EngineConfig(Section):
     kv_bytes: PositiveInt | None = setting(
         None, "Memory for the keys and values of conversations; null = a share of what is free."
     )
-    kv_after_update: Annotated[str, Field(pattern=r"^(exact|reuse\([1-9][0-9]*\))$")] = setting(
+    kv_after_update: Reuse = setting(
         "reuse(4)",
         "After an update recompute a session's prefix (exact), or keep a long one for n versions (reuse(n)).",
     )

@@ -161,7 +161,11 @@ def test_variables_of_others_are_left_alone() -> None:
         ("engine.type=emdedded", "Input should be 'embedded', 'scripted'"),
         ("engine.dtype=", "Input should be 'auto', 'float32'"),
         ("engine.wait_s=.inf", "engine.wait_s = inf (command line): Input should be a finite number"),
-        ("engine.kv_after_update=reuse(0)", "String should match pattern"),
+        ("engine.kv_after_update=reuse(0)", "expected exact, or reuse(n) with a number of versions"),
+        (
+            "engine.kv_after_update=reuse",
+            "engine.kv_after_update = 'reuse' (command line): expected exact, or reuse(n)",
+        ),
         ("engine.weights=quantized", "Input should be 'auto', 'float32' or 'quantised'"),
         ("engine.kv_bytes=0", "engine.kv_bytes = 0 (command line): Input should be greater than 0"),
         ("engine.max_active=0", "engine.max_active = 0 (command line): Input should be greater than 0"),
