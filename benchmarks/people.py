@@ -81,7 +81,7 @@ class Place:
 
 
 def lesson_questions(user: SimulatedUser) -> tuple[Question, ...]:
-    """What a user asks in lessons: of the kinds whose answers end by themselves, as what is cut is not learned from."""
+    """What a user asks in lessons: of the kinds whose answers mostly end by themselves."""
     asked = questions_for(user, load_questions("train"))
     short = getattr(user, "short_kinds", KINDS)
     return tuple(question for question in asked if question.kind in short) or asked

@@ -190,14 +190,18 @@ class CreditLoop:
         return None
 
     def _scored(self, verdict: Verdict, finish: FinishReason) -> Verdict:
-        """The verdict, or what `training.truncated: score` says in its place; hints stay."""
-        if finish == "length" and self._settings.truncated == "score":
+        """The verdict; of an answer that was cut, with the score that `training.truncated` says. Hints stay."""
+        if finish != "length":
+            return verdict
+        if self._settings.truncated == "score":
             return replace(verdict, outcome="scored", score=-1)
-        return verdict
+        return replace(verdict, outcome="abstained", score=None, reason="the answer was cut")
 
     async def _outcome(self, judged: JudgedTurn, verdict: Verdict, baseline: Baseline) -> Sample | Skip:
         weights = self._settings.rule.weigh(verdict)
         if isinstance(weights, Skip):
+            if judged.turn.completion.finish_reason == "length" and self._settings.truncated == "hint":
+                return Skip.TRUNCATED
             only_side_roles = verdict.outcome == "abstained" and verdict.reason == SIDE_ROLES_ONLY
             return Skip.SIDE_TURN if only_side_roles else weights
         candidates = await self._candidates(judged.turn, verdict.hints) if weights.w_opd else []
@@ -247,8 +251,7 @@ class CreditLoop:
         for judgement in judgements:
             finish = turns[judgement.index].finish_reason
             score = self._scored(judgement.verdict, finish).score
-            is_left_out = finish in ("abort", "error") or (finish == "length" and self._settings.truncated == "skip")
-            if score is not None and not is_left_out:
+            if score is not None and finish not in ("abort", "error"):
                 rewards[judgement.index] = float(score)
         return rewards
 

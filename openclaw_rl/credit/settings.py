@@ -21,7 +21,7 @@ class CreditSettings:
     measure: Measure
     hint_placement: Literal["after_history", "last_user"]
     unhinted_weight: float
-    truncated: Literal["skip", "score"]
+    truncated: Literal["hint", "score", "skip"]
     rewrite_weight: float
     baseline_decay: float
     gamma: float

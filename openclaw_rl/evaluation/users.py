@@ -133,8 +133,8 @@ class Person:
     """The kinds of questions that the user asks."""
     short_kinds: tuple[Kind, ...] = ("open", "sum")
     """Those that are asked where there are minutes only: the untouched SmolLM2 ends its answers to them within 256
-    tokens (of 28 held-out ones all, but half of the how-tos and writing requests), and what is cut is not learned from.
-    """
+    tokens (of 28 held-out ones all, but half of the how-tos and writing requests), and of what is cut only the hint is
+    learned."""
     content_from: float = 0.7
     """The style from which on the user is content."""
 

@@ -45,7 +45,7 @@ class Skip(enum.StrEnum):
     NO_HINT = "no_hint"
     """The method learns from hints alone, and none was accepted."""
     TRUNCATED = "truncated"
-    """The answer was cut at its length limit (`training.truncated: skip`)."""
+    """The answer was cut at its length limit, and had no hint that could be learned (`training.truncated`)."""
     TOO_FEW_TURNS = "too_few_turns"
     """The session is shorter than `rollout.min_turns`."""
     OTHER_MODEL = "other_model"

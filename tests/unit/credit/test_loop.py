@@ -104,7 +104,6 @@ async def test_a_conversation_becomes_samples_and_skips(store: SqliteStore, rend
         ({"kind": "side"}, "stop", Skip.SIDE_TURN),
         ({}, "abort", Skip.ABORTED),
         ({}, "error", Skip.ENGINE_FAILED),
-        ({}, "length", Skip.TRUNCATED),
         ({"model": "other#1"}, "stop", Skip.OTHER_MODEL),
         ({"model": f"scripted:{MODEL}"}, "stop", Skip.OTHER_MODEL),
     ],
@@ -153,6 +152,38 @@ async def test_what_only_side_roles_followed_is_side(store: SqliteStore, rendere
     await judge(store, {0: abstained(reason=SIDE_ROLES_ONLY)})
     await make_loop(store.lessons, renderer, method=method).work()
     assert (await credits_of(store))[0].skip is Skip.SIDE_TURN
+
+
+async def test_of_cut_off_answers_hints_are_learned_and_no_score_is(store: SqliteStore, renderer: Renderer) -> None:
+    await put_conversation(store, [make_turn(finish="length")])
+    await thumb(store, 0)
+    await judge(store, {0: scored(-1, HINT)})
+    await make_loop(store.lessons, renderer).work()
+    credit = (await credits_of(store))[0]
+    (sample,) = credit.samples
+    assert (credit.reward, sample.reward, sample.w_rl, sample.w_opd) == (None, 0.0, 0.0, 1.0)
+    assert [one.hint for one in sample.candidates] == [HINT]
+    assert (await answers_baseline(store)).count == 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "training"),
+    [
+        (scored(-1), {}),
+        (abstained(), {}),
+        (scored(-1, HINT), {"method": "binary"}),
+        (scored(-1, HINT), {"truncated": "skip"}),
+    ],
+)
+async def test_cut_off_answers_without_a_hint_are_left_out(
+    store: SqliteStore, renderer: Renderer, verdict: Verdict, training: dict[str, Any]
+) -> None:
+    await put_conversation(store, [make_turn(finish="length")])
+    await thumb(store, 0)
+    await judge(store, {0: verdict})
+    await make_loop(store.lessons, renderer, **training).work()
+    credit = (await credits_of(store))[0]
+    assert (credit.skip, credit.reward, credit.samples) == (Skip.TRUNCATED, None, ())
 
 
 @pytest.mark.parametrize("verdict", [scored(1), scored(-1, HINT), abstained(), failed()])
