@@ -264,7 +264,7 @@ class LearningLog:
         return await self._transact(lambda connection: steps.doubted(connection, line))
 
     async def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]:
-        """Samples that the last steps on the way to a version learned from."""
+        """Samples that the last steps on the way to a version learned from: those with a hint, if there are any."""
         return await self._transact(
             lambda connection: steps.replayable(connection, line, number=number, max_age=max_age)
         )

@@ -56,7 +56,10 @@ def doubted(connection: Connection, line: str) -> list[str]:
 
 
 def replayable(connection: Connection, line: str, *, number: int, max_age: int) -> list[str]:
-    """Samples that the last `max_age` steps on the way to a version learned from; not of people who opted out since."""
+    """Samples that the last `max_age` steps on the way to a version learned from; not of people who opted out since.
+
+    Those with a hint, if there are any: what a hint says stays true, while a score tells about the answers of its day.
+    """
     query = select(_version.number, _version.parent).where(_version.line == line)
     parents = {child: parent for child, parent in connection.execute(query)}  # noqa: C416 - a result is no mapping
     steps: list[int] = []
@@ -64,7 +67,9 @@ def replayable(connection: Connection, line: str, *, number: int, max_age: int) 
         steps.append(number)
         number = parents[number]
     mine = (_sample.line == line, _sample.step.in_(steps), ~lessons.opted_out())
-    return list(connection.scalars(select(_sample.id).where(*mine).order_by(_sample.created_at, _sample.id)))
+    found = select(_sample.id, _sample.w_opd).where(*mine).order_by(_sample.created_at, _sample.id)
+    samples = connection.execute(found).all()
+    return [one.id for one in samples if one.w_opd > 0] or [one.id for one in samples]
 
 
 def plan(connection: Connection, step: Step) -> None:

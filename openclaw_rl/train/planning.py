@@ -1,7 +1,7 @@
 """Waiting samples of a line -> the next step, or the reason why there is none. Decides; trains nothing.
 
     new         what waits longest, within the caps; answers of versions too long ago are skipped for good
-    replayed    where these are fewer than a batch, samples of the last few steps fill it up
+    replayed    where these are fewer than a batch, samples of the last few steps fill it up, those with hints first
     anchors     fixed prompts to which the base model's answers are kept
 
 A sample that was in a discarded step comes alone, without company: so it shows whether it was the reason. What is drawn

@@ -180,6 +180,16 @@ async def test_what_is_repeated_is_drawn_by_the_steps_own_name(store: SqliteStor
     assert (await plan(store, batch_size=1, replay_max_age=9)).replayed_ids == ()
 
 
+async def test_hints_are_repeated_and_scores_where_there_are_none(store: SqliteStore) -> None:
+    scores = made(0, 1, w_opd=0.0, candidates=())
+    await put_samples(store, [*scores, *made(2, 3)])
+    await take(store, await plan(store, batch_size=2))
+    assert set((await plan(store, batch_size=9, replay_max_age=9)).replayed_ids) == {"x0", "x1"}
+    await take(store, await plan(store, batch_size=1))
+    step = await plan(store, batch_size=9, replay_max_age=9)
+    assert (step.sample_ids, step.replayed_ids) == (("x3",), ("x2",))
+
+
 async def test_who_opted_out_is_not_repeated(store: SqliteStore) -> None:
     await history(store)
     session = await store.lessons.get_session("s2")
