@@ -124,12 +124,12 @@ class TrainingConfig(Section):
     save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
     seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
-    learning_rate: PositiveFloat = setting(
-        1e-3, "Peak learning rate; with use_lora=false the default is 1e-5. Billions of parameters want 3e-4."
-    )
+    learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
-    num_epochs: PositiveInt = setting(1, "How often each batch is gone through.")
+    num_epochs: PositiveInt = setting(
+        3, "How often each batch is gone through, with a step of the optimiser each time; with use_lora=false 1."
+    )
     batching: Literal["tree", "plain"] = setting(
         "tree", "What answers have in common is computed once; plain: each with its whole prompt and all logits."
     )
@@ -170,7 +170,9 @@ class TrainingConfig(Section):
         None, "Temperature that log-probs are taken at; null = that of each turn."
     )
     loss_per_token: bool = setting(False, "Mean over all tokens of a batch, not over each answer's first.")
-    truncated: Literal["skip", "score"] = setting("skip", "Answers cut at their length limit: left out, or scored -1.")
+    truncated: Literal["hint", "score", "skip"] = setting(
+        "hint", "Answers cut at their length limit: learned from by hints alone, scored -1, or left out."
+    )
     accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
     max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
     max_session_share: Share = setting(1.0, "Largest share of one session in a batch.")

@@ -17,6 +17,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "binary_weight": 1.0,
     "unhinted_opd": True,
     "hint_placement": "last_user",
+    "truncated": "score",
     "accepted_rewrites": False,
     "importance_clip": None,
     "max_staleness": None,
@@ -26,6 +27,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "batch_size": 16,
     "max_wait_s": None,
     "learning_rate": 1e-5,
+    "num_epochs": 1,
     "adam_betas": (0.9, 0.98),
     "weight_decay": 0.1,
     "batching": "plain",
@@ -33,7 +35,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "use_gradient_checkpointing": True,
     "save_every": 100,
 }
-_OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {"learning_rate": 1e-5}
+_OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {"learning_rate": 1e-5, "num_epochs": 1}
 _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "num_epochs": 2}
 
 

@@ -40,7 +40,8 @@ def test_the_published_recipe_of_full_weights(written: str) -> None:
 
 
 def test_without_an_adapter_steps_are_as_small_as_whole_weights_need() -> None:
-    assert (training().learning_rate, training("training.use_lora=false").learning_rate) == (1e-3, 1e-5)
+    assert (training().learning_rate, training("training.use_lora=false").learning_rate) == (3e-4, 1e-5)
+    assert (training().num_epochs, training("training.use_lora=false").num_epochs) == (3, 1)
     assert training("training.use_lora=false", "training.learning_rate=2e-5").learning_rate == 2e-5
     loaded = load_config(env={}, overrides=["training.use_lora=false"])
     assert loaded.sources["training.learning_rate"] == "preset default"
