@@ -61,9 +61,9 @@ SHAPES = {
 
 SETTINGS: Mapping[str, Any] = {
     # Defaults of `training.*`, written out: a machine with a GPU may have torch and nothing else of ours.
-    "learning_rate": 1e-3,
+    "learning_rate": 3e-4,
     "warmup_steps": 0,
-    "num_epochs": 1,
+    "num_epochs": 1,  # each takes the same time
     "gradient_accumulation_steps": 1,
     "batching": "tree",
     "micro_batch_tokens": None,

@@ -69,6 +69,6 @@ def test_no_path_key_or_address_leaves_with_the_settings(tmp_path: Path) -> None
     private = ("save_path", "teacher_path", "tinker_api_key", "tinker_project_id", "master_addr", "custom_loss")
     overrides = [f"training.{name}=/home/me/{name}" for name in private]
     facts = _facts(load_config(env={}, overrides=overrides).config.training)
-    assert (facts["learning_rate"], facts["method"]) == (1e-3, "combine")
+    assert (facts["learning_rate"], facts["method"]) == (3e-4, "combine")
     assert not [value for value in facts.values() if isinstance(value, str) and "/" in value]
     assert not set(private) & set(facts)

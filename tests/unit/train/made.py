@@ -16,7 +16,7 @@ from openclaw_rl.types import Candidate, Sample, VersionSpan, sample_id
 def settings(**changes: Any) -> dict[str, Any]:
     """The section `training` with its defaults, as a worker receives it."""
     values: dict[str, Any] = json.loads(TrainingConfig().model_dump_json())
-    return values | {"learning_rate": 0.01, "lora_rank": 4} | changes
+    return values | {"learning_rate": 0.01, "num_epochs": 1, "lora_rank": 4} | changes
 
 
 def sample(index: int, *, num_hints: int = 2, advantage: float = -1.0, **changes: Any) -> Sample:
