@@ -317,9 +317,12 @@ async def test_where_each_turn_stands_alone_nothing_flows(store: SqliteStore, re
     assert [credit.samples[0].advantages[0] for credit in (await credits_of(store)).values()] == [1.0, -1.0]
 
 
-async def test_answers_to_the_same_request_are_compared(store: SqliteStore, renderer: Renderer) -> None:
+@pytest.mark.parametrize("finish", ["length", "abort", "error"])
+async def test_answers_to_the_same_request_are_compared_if_they_came_to_an_end(
+    store: SqliteStore, renderer: Renderer, finish: FinishReason
+) -> None:
     turns = [make_turn(i, request_digest="same", prompt_ids=(1, 2)) for i in range(3)]
-    cut_off = make_turn(3, request_digest="same", prompt_ids=(1, 2), finish="length")
+    cut_off = make_turn(3, request_digest="same", prompt_ids=(1, 2), finish=finish)
     await put_conversation(store, [*turns, cut_off, make_turn(4)])
     for index in range(5):
         await thumb(store, index)
