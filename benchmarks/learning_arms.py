@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from benchmarks.learning_results import Cell, Person, winners
 from benchmarks.tuning_user import Compact
 
-GRID_RATES, GRID_BATCHES = (5e-4, 1e-3, 2e-3), (4, 16)
+GRID_RATES, GRID_BATCHES = (3e-4, 5e-4, 1e-3, 2e-3), (4, 16)
 TUNE_PEOPLE: tuple[Person, ...] = tuple((Compact.name, seed) for seed in range(101, 119))
 TUNE_CAP = 16
 
