@@ -32,6 +32,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -195,6 +196,7 @@ def main() -> int:
         parser.error("--plot needs the package matplotlib: pip install openclaw-rl[evaluation]")
     if arguments.cap is not None and arguments.cap < IN_A_ROW:
         parser.error(f"--cap must be at least {IN_A_ROW}: so many good first replies in a row are stable")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the server goes with us
     try:
         if arguments.dir is not None:
             arguments.dir.mkdir(parents=True, exist_ok=True)
