@@ -17,9 +17,11 @@ from pathlib import Path
 
 from openclaw_rl.config import Config, EngineConfig, StoreConfig, TrainingConfig, dump
 from openclaw_rl.credit.caps import within_caps
+from openclaw_rl.credit.practice import Practice
 from openclaw_rl.engine.supervisor import Supervisor
 from openclaw_rl.engine.workers import worker_command
 from openclaw_rl.errors import ConfigError
+from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, inspect_folder
 from openclaw_rl.protocols import Renderer
@@ -134,7 +136,16 @@ def make_train_loop(
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
     planner = make_planner(training, lessons, on_skip=on_skip)
-    return TrainLoop(lessons, trainer, planner, settings, release=release, on_step=on_step, on_waiting=on_waiting)
+    return TrainLoop(
+        lessons,
+        trainer,
+        planner,
+        settings,
+        release=release,
+        practise=Practice(renderer, form_words, num_exercises=training.exercises).exercises,
+        on_step=on_step,
+        on_waiting=on_waiting,
+    )
 
 
 def make_planner(

@@ -121,6 +121,9 @@ class TrainingConfig(Section):
     anchor_weight: NonNegativeFloat = setting(
         0.25, "Strength of each such answer, as a share of the mean strength of the lessons in the batch."
     )
+    exercises: NonNegativeInt = setting(
+        4, "Everyday questions in each batch on which a wish about the form, heard in two conversations, is practised."
+    )
     save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
     seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")

@@ -23,6 +23,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "max_staleness": None,
     "replay_max_age": 0,
     "anchors": 0,
+    "exercises": 0,
     "logprob_temperature": 0.6,
     "batch_size": 16,
     "max_wait_s": None,

@@ -34,6 +34,18 @@ _TAG = "[A note on this request]"
 """Stands before a hint in an earlier message of the user, which others follow."""
 
 
+def asked(text: str, hint: str, renderer: Renderer) -> tuple[tuple[int, ...], Candidate] | None:
+    """The prompt of a question that nobody asked before, and the hint behind it; None if the template swallows it."""
+    messages = [Message(role="user", content=text)]
+    plain, hinted = (tuple(renderer.render(one, (), {})) for one in (messages, _added(messages, 0, hint)))
+    num_shared = _num_common(plain, hinted)
+    return (
+        None
+        if plain == hinted
+        else (plain, Candidate(hint=hint, num_shared=num_shared, suffix_ids=hinted[num_shared:]))
+    )
+
+
 def unhinted(turn: Turn) -> Candidate:
     """The teacher reads what the student read."""
     return Candidate(hint="", num_shared=len(turn.prompt_ids), suffix_ids=())

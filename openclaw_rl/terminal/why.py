@@ -222,7 +222,12 @@ def version_text(version: Version, step: Step, *, now: float) -> Text:
     if step.reason == IMPORTED:
         add_row(text, "learned", "elsewhere: it was imported", limit=None)
     else:
-        counts = [(len(step.sample_ids), "new"), (len(step.replayed_ids), "replayed"), (step.num_anchors, "anchors")]
+        counts = [
+            (len(step.sample_ids), "new"),
+            (len(step.replayed_ids), "replayed"),
+            (step.num_anchors, "anchors"),
+            (int(step.metrics.get("step/exercises", 0)), "exercises"),
+        ]
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
         metrics = (
             f"{name} {step.metrics[name]:+.3f}" for name in ("loss/total", "reward/mean") if name in step.metrics

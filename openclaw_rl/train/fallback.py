@@ -29,7 +29,7 @@ from openclaw_rl.model.saving import copy_description
 from openclaw_rl.train.activations import ALL, Kept
 from openclaw_rl.train.objective.rows import DenseRows
 from openclaw_rl.train.packing import Counter, Each
-from openclaw_rl.train.reader import Reader, Reading
+from openclaw_rl.train.reader import Follower, Reader, Reading, RereadingFollower
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.student import Student
@@ -52,6 +52,9 @@ class TransformersReader:
 
     def counter(self) -> Counter:
         return Each()
+
+    def follower(self) -> Follower:
+        return RereadingFollower(self)
 
     def read(
         self, sequences: Sequence[Sequenced], *, kept: Kept = ALL, dropout_seed: int | None = None

@@ -36,7 +36,17 @@ from openclaw_rl.model.durable import unfinished
 from openclaw_rl.train import planning
 from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import TRAINING_PAUSED, Json, Sample, Step, Version, head_number, version_label, version_number
+from openclaw_rl.types import (
+    TRAINING_PAUSED,
+    Exercise,
+    Json,
+    Sample,
+    Step,
+    Version,
+    head_number,
+    version_label,
+    version_number,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -128,8 +138,8 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `release` is awaited with new candidates, the last of a chain; `on_waiting` is told the line of samples that wait
-    for the clock.
+    `release` is awaited with new candidates, the last of a chain; `practise` finds the exercises of a step;
+    `on_waiting` is told the line of samples that wait for the clock.
     """
 
     def __init__(
@@ -140,6 +150,7 @@ class TrainLoop:
         settings: LoopSettings,
         *,
         release: Callable[[Version], Awaitable[None]],
+        practise: Callable[[Step, Sequence[Sample]], tuple[Exercise, ...]] = lambda *_: (),
         on_step: Callable[[Step], None] = lambda _: None,
         on_waiting: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
@@ -149,6 +160,7 @@ class TrainLoop:
         self._planner = planner
         self._settings = settings
         self._release = release
+        self._practise = practise
         self._on_step = on_step
         self._on_waiting = on_waiting
         self._clock = clock
@@ -337,6 +349,7 @@ class TrainLoop:
             samples=samples,
             anchors=tuple(chosen),
             stop_token_ids=settings.stop_token_ids,
+            exercises=self._practise(step, samples),
         )
         name = (step.line, step.number)
         try:

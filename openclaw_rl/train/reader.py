@@ -5,6 +5,7 @@ A reader is a model at certain weights; `student.py` has those that learn. Here 
     NetworkReader     folds sequences into a tree and computes no token twice
     RecallingReader   the same for weights that never move: it also remembers what it read
     PlainReader       reads each sequence whole, as the published recipe does
+    NetworkFollower   reads on token by token, for answers that are being written
 
 `fallback.py` has the one for architectures of others. Knows no loss and no file.
 
@@ -13,9 +14,11 @@ Axes: T tokens of the batch, R rows of one response, H hidden.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
@@ -28,7 +31,7 @@ from openclaw_rl.train.head.rows import FusedRows, HeadWeights
 from openclaw_rl.train.memory import free_bytes
 from openclaw_rl.train.objective.rows import DenseRows, Rows
 from openclaw_rl.train.packing import Counter, Each, in_parts
-from openclaw_rl.train.plain import response_rows
+from openclaw_rl.train.plain import GrowingAttention, response_rows
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Fold, Tree
@@ -81,6 +84,18 @@ class Reader(Protocol):
         """
         ...
 
+    def follower(self) -> Follower:
+        """One that has read nothing yet."""
+        ...
+
+
+class Follower(Protocol):
+    """Reads on where it stopped: for those who write an answer token by token."""
+
+    def read(self, more: Mapping[int, Sequence[int]]) -> list[Rows]:
+        """For each sequence by its number, with more tokens at its end, what follows the last one, at T = 1; R is 1."""
+        ...
+
 
 class LoraFor(Protocol):
     """The adapter for a pass over so many tokens; with a seed, behind dropout."""
@@ -99,6 +114,9 @@ class _OnNetwork:
         self.device = network.device
         self.hidden_size = network.arch.hidden_size
         self.num_computed = 0
+
+    def follower(self) -> Follower:
+        return NetworkFollower(self._network, self._lora)
 
 
 class NetworkReader(_OnNetwork):
@@ -192,6 +210,39 @@ class PlainReader(_OnNetwork):
 
     def _rows(self, rows_RH: Tensor, temperature: float) -> Rows:
         return DenseRows(self._network.logits(rows_RH), temperature)
+
+
+class NetworkFollower:
+    """Our own network with what it has read in memory."""
+
+    def __init__(self, network: Network, lora: LoraFor) -> None:
+        self._network = network
+        self._lora = lora
+        self._attend = GrowingAttention()
+
+    @torch.no_grad()
+    def read(self, more: Mapping[int, Sequence[int]]) -> list[Rows]:
+        device, num_tokens = self._network.device, sum(map(len, more.values()))
+        ids_T = torch.tensor([token for ids in more.values() for token in ids], device=device)
+        positions_T = self._attend.expect({name: len(ids) for name, ids in more.items()}).to(device)
+        hidden_TH = self._network.hidden(ids_T, positions_T, self._attend, self._lora(num_tokens))
+        ends = torch.tensor(list(accumulate(map(len, more.values()))), device=device) - 1
+        return [DenseRows(row_V.unsqueeze(0)) for row_V in self._network.logits(hidden_TH[ends])]
+
+
+class RereadingFollower:
+    """Any reader: all that was read is read again."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._ids: defaultdict[int, tuple[int, ...]] = defaultdict(tuple)
+
+    @torch.no_grad()
+    def read(self, more: Mapping[int, Sequence[int]]) -> list[Rows]:
+        for name, ids in more.items():
+            self._ids[name] += tuple(ids)
+        nobody_reads_it = (0,)
+        return [one.rows(1.0) for one in self._reader.read([Sequenced(self._ids[n], nobody_reads_it) for n in more])]
 
 
 @torch.no_grad()

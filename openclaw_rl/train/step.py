@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
@@ -30,8 +30,10 @@ from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.teacher import Question, Teacher, ask
 from openclaw_rl.types import Sample
 
-_NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value", "anchor": "loss/anchor"}
+_NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value"}
 """Metrics that have names of their own since long before; the others are `sample/NAME`."""
+_OWN = {"anchor": "loss/anchor", "exercise": "loss/exercise"}
+"""What a trainer puts beside people's lessons, and the metric of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,10 @@ class StepTaker:
                 return Outcome({}, f"the loss is {total} and the norm of its gradient {whole}")
             self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        metrics = {_NAMES.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
-        rewards = [one.sample.reward for one in work if one.sample.kind != "anchor"]
+        names = {**_NAMES, **_OWN}
+        metrics = {names.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
+        kinds = Counter(one.sample.kind for one in work)
+        rewards = [one.sample.reward for one in work if one.sample.kind not in _OWN]
         seconds = time.perf_counter() - clock.began_at
         metrics |= {
             "loss/total": total,
@@ -156,6 +160,7 @@ class StepTaker:
             "gradient/norm": norm,
             "learning_rate": learning_rate,
             "step/samples": len(work),
+            "step/exercises": kinds["exercise"],
             "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
             "step/tokens_computed": self._num_computed() - computed_before,
             "step/seconds": seconds,
@@ -230,8 +235,8 @@ class StepTaker:
                 )
             loss_R, metrics = self._loss(rows, one.tensors, targets[one.sample.id], values=values_R)
             shares.append(mean.share(loss_R, one.tensors.mask))
-            if one.sample.kind == "anchor":  # nobody's answer: it would hide what the samples say
-                metrics = {"anchor": metrics["loss_opd"]} if "loss_opd" in metrics else {}
+            if one.sample.kind in _OWN:  # nobody asked for it: it would hide what the samples say
+                metrics = {one.sample.kind: metrics["loss_opd"]} if "loss_opd" in metrics else {}
             seen += metrics.items()
         total = torch.stack(shares).sum()
         clock.forward_s += time.perf_counter() - began_at

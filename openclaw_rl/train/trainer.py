@@ -21,7 +21,7 @@ from openclaw_rl.errors import ModelError, TrainError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.model.architecture import read_architecture
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.train.anchors import anchor_sample, base_answer, strength
+from openclaw_rl.train import anchors, exercises
 from openclaw_rl.train.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
 from openclaw_rl.train.critic import Critic
 from openclaw_rl.train.form import check_form
@@ -32,6 +32,7 @@ from openclaw_rl.train.reader import Reader, RecallingReader, token_logprobs
 from openclaw_rl.train.rooms import UNPLANNED_TOKENS, Rooms
 from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
+from openclaw_rl.train.speaking import answers
 from openclaw_rl.train.step import Outcome, OutOfMemory, StepTaker
 from openclaw_rl.train.student import Model, NetworkModel, Student
 from openclaw_rl.train.teacher import Teacher
@@ -111,9 +112,10 @@ class Trainer:
         return self._base.student(Path(folder), settings, seed=0).reader
 
     def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, Outcome]:
-        samples = (*order.samples, *self._anchors(order, settings))
+        samples: tuple[Sample, ...] = ()
         while True:
             line = self._load(order, settings)
+            samples = samples or (*order.samples, *self._anchors(order, settings), *self._exercises(line, order))
             self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
             taker = self._taker(line, order, settings)
             try:
@@ -128,12 +130,28 @@ class Trainer:
                     return line, Outcome({}, f"{what}: {remedy}")
 
     def _anchors(self, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
-        base, weight = Teacher(self._base.reader), settings.anchor_weight * strength(order.samples)
+        weight, stop = settings.anchor_weight * anchors.strength(order.samples), order.stop_token_ids
         for at, prompt in enumerate(order.anchors):
             if prompt not in self._base_answers:
-                self._base_answers[prompt] = base_answer(base, prompt, order.stop_token_ids)
+                (self._base_answers[prompt],) = answers(
+                    self._base.reader, [prompt], stop_token_ids=stop, max_tokens=anchors.MAX_TOKENS
+                )
             said = self._base_answers[prompt]
-            yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
+            yield anchors.anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
+
+    def _exercises(self, line: _Line, order: StepOrder) -> Iterator[Sample]:
+        given = order.exercises
+        said = answers(
+            line.student.reader,
+            [one.prompt_ids for one in given],
+            stop_token_ids=order.stop_token_ids,
+            max_tokens=exercises.MAX_TOKENS,
+            temperatures=[one.temperature for one in given],
+            seed=order.seed * 1009 + order.number,
+        )
+        for at, (one, ids) in enumerate(zip(given, said, strict=True)):
+            by = version_label(order.line, order.parent_number)
+            yield exercises.own_sample("exercise", one, ids, name=f"exercise {at}", line=order.line, version=by)
 
     @cached_property
     def _base_reader(self) -> Reader:

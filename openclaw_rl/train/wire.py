@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
-from openclaw_rl.types import Candidate, Json, Sample, VersionSpan
+from openclaw_rl.types import Candidate, Exercise, Json, Sample, VersionSpan
 
 ReportState = Literal["done", "discarded"]
 
@@ -36,9 +36,11 @@ class StepOrder:
     anchors: tuple[tuple[int, ...], ...] = ()
     """Prompts to which the base model's own answers are kept; `stop_token_ids` end these."""
     stop_token_ids: tuple[int, ...] = ()
+    exercises: tuple[Exercise, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        return {**_plain(self), "samples": [asdict(sample) for sample in self.samples]}
+        exercises = [asdict(exercise) for exercise in self.exercises]
+        return {**_plain(self), "samples": [asdict(sample) for sample in self.samples], "exercises": exercises}
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Self:
@@ -49,6 +51,7 @@ class StepOrder:
                 "samples": tuple(_sample(one) for one in raw["samples"]),
                 "anchors": tuple(tuple(prompt) for prompt in raw["anchors"]),
                 "stop_token_ids": tuple(raw["stop_token_ids"]),
+                "exercises": tuple(_exercise(one) for one in raw["exercises"]),
             }
         )
 
@@ -120,12 +123,20 @@ def _sample(raw: Mapping[str, Any]) -> Sample:
     return Sample(
         **{
             **{name: _tuple(value) for name, value in raw.items()},
-            "candidates": tuple(
-                Candidate(**{**one, "suffix_ids": tuple(one["suffix_ids"])}) for one in raw["candidates"]
-            ),
+            "candidates": tuple(map(_candidate, raw["candidates"])),
             "version_spans": tuple(VersionSpan(**span) for span in raw["version_spans"]),
         }
     )
+
+
+def _exercise(raw: Mapping[str, Any]) -> Exercise:
+    return Exercise(
+        **{**raw, "prompt_ids": tuple(raw["prompt_ids"]), "candidate": _candidate(raw["candidate"])},
+    )
+
+
+def _candidate(raw: Mapping[str, Any]) -> Candidate:
+    return Candidate(**{**raw, "suffix_ids": tuple(raw["suffix_ids"])})
 
 
 def _tuple(value: Any) -> Any:

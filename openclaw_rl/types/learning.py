@@ -27,7 +27,7 @@ from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, turn_id
 Score = Literal[-1, 0, 1]
 Question = Literal["score", "hint"]
 Outcome = Literal["scored", "abstained", "failed"]
-SampleKind = Literal["turn", "rewrite", "anchor"]
+SampleKind = Literal["turn", "rewrite", "anchor", "exercise"]
 
 SIDE_ROLES_ONLY = "only roles beside the main line followed"
 """Why a judge abstains where `rollout.message_classification` leaves nothing of what followed a reply."""
@@ -146,7 +146,8 @@ class Sample:
     behind another prompt. `on_policy` False marks answers that were sampled greedily, truncated or penalised: their
     importance weight never exceeds 1. `line` is whose adapter learns from it. `prompt_index` is the turn whose prompt
     it has: another one than `index` for a rewrite only. An anchor is no one's turn: what the base model says to a fixed
-    prompt, so that a step does not lose it; it is made by a trainer and never stored.
+    prompt, so that a step does not lose it; nor is an exercise, the student's own answer to an everyday question. Both
+    are made by a trainer and never stored.
     """
 
     id: str
@@ -189,6 +190,19 @@ class Sample:
     def teacher_prompt(self, candidate: Candidate) -> tuple[int, ...]:
         """The prompt with the candidate's hint in it."""
         return self.prompt_ids[: candidate.num_shared] + candidate.suffix_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exercise:
+    """An everyday question that a student answers, and how a teacher reads it: with a wish behind it.
+
+    `temperature` is that of the answers that the wish was about, `w_opd` as loud as it was said there.
+    """
+
+    prompt_ids: tuple[int, ...]
+    candidate: Candidate
+    temperature: float
+    w_opd: float
 
 
 def sample_id(session: str, index: int, kind: SampleKind) -> str:

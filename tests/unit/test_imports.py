@@ -58,6 +58,7 @@ TORCH_MODULES = (
             "plain",
             "reader",
             "rooms",
+            "speaking",
             "step",
             "student",
             "teacher",

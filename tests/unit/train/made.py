@@ -10,7 +10,7 @@ import torch
 
 from openclaw_rl.config.learning import TrainingConfig
 from openclaw_rl.train.wire import StepOrder
-from openclaw_rl.types import Candidate, Sample, VersionSpan, sample_id
+from openclaw_rl.types import Candidate, Exercise, Sample, VersionSpan, sample_id
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -48,6 +48,11 @@ def sample(index: int, *, num_hints: int = 2, advantage: float = -1.0, **changes
         "version_spans": (VersionSpan("v0", 0, size),),
     }
     return Sample(**{**values, **changes})
+
+
+def exercise(*, w_opd: float = 1.0) -> Exercise:
+    wished = Candidate(hint="h", num_shared=2, suffix_ids=(7, 8, 9))
+    return Exercise(prompt_ids=(1, 30, 31, 32), candidate=wished, temperature=0.8, w_opd=w_opd)
 
 
 def order(folder: Path, number: int, *samples: Sample, parent: str | None = None, **changes: Any) -> StepOrder:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from openclaw_rl.train.anchors import MAX_TOKENS, anchor_sample, base_answer, strength
+from openclaw_rl.train.anchors import MAX_TOKENS, anchor_sample, strength
+from openclaw_rl.train.speaking import answers
 from openclaw_rl.train.student import NetworkModel
-from openclaw_rl.train.teacher import Teacher
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepReport
 from openclaw_rl.types import Sample
@@ -28,8 +28,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("tiny"))
 
 
-def answer(trainer: Trainer) -> tuple[int, ...]:
-    return base_answer(Teacher(trainer._base.reader), PROMPT, STOP)
+def answer(trainer: Trainer, stop: tuple[int, ...] = STOP) -> tuple[int, ...]:
+    return answers(trainer._base.reader, [PROMPT], stop_token_ids=stop, max_tokens=MAX_TOKENS)[0]
 
 
 def anchor(trainer: Trainer) -> Sample:
@@ -43,7 +43,7 @@ def test_the_base_models_likeliest_answer(tiny: Path) -> None:
     assert len(said) == MAX_TOKENS or said[-1] in STOP
     likeliest = logprobs(trainer, None, PROMPT, anchor(trainer)).argmax(-1)
     assert said == tuple(likeliest.tolist())
-    assert base_answer(Teacher(trainer._base.reader), PROMPT, (said[1],))[-1] == said[1], "a stop token ends it"
+    assert answer(trainer, (said[1],))[-1] == said[1], "a stop token ends it"
 
 
 def step(trainer: Trainer, folder: Path, number: int, *samples: Sample, num_anchors: int, **changes: Any) -> StepReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.train.loop import MAX_CHAIN, MAX_LOST, LoopSettings, TrainLoop, policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import TRAINING_PAUSED, Lesson, Sample, Step, Version, VersionSpan
-from tests.unit.train.made import sample
+from openclaw_rl.types import TRAINING_PAUSED, Exercise, Lesson, Sample, Step, Version, VersionSpan
+from tests.unit.train.made import exercise, sample
 from tests.unit.train.stored import put_samples
 
 ANCHORS = ((1, 5), (1, 6), (1, 7))
@@ -514,3 +514,18 @@ async def test_a_pause_of_the_last_run_is_over_when_nothing_is_wrong(store: Sqli
 def test_the_age_of_a_batch_is_counted_in_tokens() -> None:
     spans = (VersionSpan("v1.ann", 0, 4), VersionSpan("v3.ann", 4, 5))
     assert policy_age(3, [sample(0, version_spans=spans)]) == pytest.approx((4 * 2 + 1 * 0) / 5)
+
+
+async def test_exercises_are_those_of_the_steps_own_samples(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=1, replay_max_age=4)
+    seen: list[tuple[int, list[str]]] = []
+
+    def practise(step: Step, samples: Sequence[Sample]) -> tuple[Exercise, ...]:
+        seen.append((step.number, [one.id for one in samples]))
+        return (exercise(w_opd=float(step.number)),)
+
+    rig.loop._practise = practise
+    await learnable(store, 0, 1)
+    await rig.loop.work()
+    assert seen == [(1, ["ann/0"]), (2, ["ann/1"])]
+    assert [order.exercises[0].w_opd for order in rig.trainer.orders] == [1.0, 2.0]

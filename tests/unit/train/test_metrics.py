@@ -16,7 +16,7 @@ from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.types import Sample, Skip, Version, VersionSpan
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import order, sample
+from tests.unit.train.made import exercise, order, sample
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,9 @@ def test_anchors_have_a_loss_of_their_own_and_no_say_in_the_others(tiny: Path, t
 def test_every_metric_is_explained(tiny: Path, tmp_path: Path) -> None:
     trainer = Trainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
     everything: dict[str, Any] = {"critic": True, "value_clip": True, "kl_coef": 0.1, "entropy_coef": 0.1}
-    given = replace(order(tmp_path, 1, **everything), anchors=((1, 5, 6),), stop_token_ids=(2,))
+    given = replace(
+        order(tmp_path, 1, **everything), anchors=((1, 5, 6),), stop_token_ids=(2,), exercises=(exercise(),)
+    )
     reported = set(trainer.step(given).metrics)
     of_steps = {name for name in MEANINGS if not name.startswith("eval/")}
     assert reported == of_steps - {"policy/age"}, "that one is the loop's"

@@ -23,7 +23,7 @@ from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Sample
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import order, sample
+from tests.unit.train.made import exercise, order, sample
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def logprob(trainer: Trainer, checkpoint: str | None, given: Sample) -> float:
 
 
 def test_an_order_survives_the_wire(tmp_path: Path) -> None:
-    given = order(tmp_path, 1)
+    given = replace(order(tmp_path, 1), exercises=(exercise(),))
     assert StepOrder.from_json(json.loads(json.dumps(given.to_json()))) == given
     report = StepReport(state="done", metrics={"loss/total": 0.5}, sha256="ab")
     assert StepReport.from_json(json.loads(json.dumps(report.to_json()))) == report

@@ -1,0 +1,42 @@
+"""Which hints are about the form of an answer alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from openclaw_rl.judge.wishes import form_words
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        ("Answer in one short sentence.", {"short", "sentence"}),
+        ("Answer more briefly. Put it in one short sentence.", {"briefly", "short", "sentence"}),
+        ("Do not use bullet points.", {"bullet points"}),
+        ("Write it in plain sentences, without lists or bold.", {"plain", "sentences", "lists", "bold"}),
+        ("Say that in a friendlier tone.", {"friendlier", "tone"}),
+        ("Explain it step by step.", {"step by step"}),
+        ("Answer in German.", {"german"}),
+        ("请把回答写得更简短一些。", {"简短"}),
+    ],
+)
+def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
+    assert form_words(hint) == words
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "",
+        "Answer my question.",
+        "Mind this correction: No, the capital is Canberra, not Sydney.",
+        "Run the tests before you commit.",
+        "Use Python 3 for this.",
+        "Add a table of the costs.",
+        "Do not leave out the milk in the list.",
+        "Call `search` with the argument `query`.",
+        "请按这个要求回答：首都是堪培拉。",
+    ],
+)
+def test_one_word_of_another_matter_is_enough(hint: str) -> None:
+    assert form_words(hint) == frozenset()
