@@ -107,7 +107,7 @@ class TrainingConfig(Section):
     load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
     save_path: FsPath | None = setting(None, "Where checkpoints go; null = the data directory.")
 
-    batch_size: PositiveInt = setting(4, "Samples that fire a step.")
+    batch_size: PositiveInt = setting(8, "Samples that fire a step.")
     max_wait_s: NonNegativeFloat | None = setting(
         10.0, "A step also fires this long after the first waiting sample; null = only with a whole batch."
     )

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import aiohttp
 import yaml
 
-from openclaw_rl.config import LoadedConfig, StoreConfig
+from openclaw_rl.config import LoadedConfig, StoreConfig, TrainingConfig
 from openclaw_rl.errors import OpenClawError, StoreError
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.address import ServerGone, read_address
@@ -108,7 +108,7 @@ async def _as_user(store: StoreConfig, name: str, *, is_ours: bool, is_kept: boo
         url=address.url,
         key=made["key"],
         line=line,
-        batch_size=settings.get("training", {}).get("batch_size", 4),
+        batch_size=settings.get("training", {}).get("batch_size", TrainingConfig().batch_size),
         learns=trains["trains"],
         is_scripted=settings.get("engine", {}).get("type") == "scripted",
         is_ours=is_ours,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.latency import Answer, Learned, Stream, stands_on
-from benchmarks.learning_arms import ARMS, GRID, TUNE_PEOPLE, TUNED
+from benchmarks.learning_arms import ARMS, GRID, GRID_BATCHES, GRID_RATES, TUNE_PEOPLE, TUNED
 from benchmarks.learning_plots import preference_by_session
 from benchmarks.learning_results import (
     Cell,
@@ -149,8 +149,9 @@ def test_the_best_cell_has_fewest_sessions_then_the_best_first_replies() -> None
 def test_the_default_arm_is_the_product_and_the_grid_says_so() -> None:
     defaults = TrainingConfig()
     assert (defaults.learning_rate, defaults.batch_size) == TUNED["default"]
-    best = winners(GRID)["reference"]
-    assert (best.learning_rate, best.batch_size) == TUNED["reference"]
+    asked = {(cell.learning_rate, cell.batch_size) for cell in GRID if cell.preset == "default"}
+    assert asked == {(rate, size) for rate in GRID_RATES for size in GRID_BATCHES}, "both have the same grid"
+    assert asked == {(cell.learning_rate, cell.batch_size) for cell in GRID if cell.preset == "reference"}
     assert not {user for user, _ in TUNE_PEOPLE} & {"brief"}
     assert min(seed for _, seed in TUNE_PEOPLE) > 100
 

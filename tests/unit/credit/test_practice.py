@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.unit.train.made import sample
 BRIEF, TERSE, MATTER = "Answer in one short sentence.", "Keep it to one short sentence.", "The capital is Canberra."
 
 
-def said(index: int, session: str, hint: str, **changes: object) -> Sample:
+def said(index: int, session: str, hint: str, **changes: Any) -> Sample:
     candidates = (Candidate(hint=hint, num_shared=4, suffix_ids=(5, 6)),)
     return sample(index, session=session, candidates=candidates, **changes)
 
