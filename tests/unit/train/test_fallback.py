@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from openclaw_rl.train.sequences import Sequenced
 from openclaw_rl.train.settings import TrainSettings
 from openclaw_rl.train.student import NetworkModel
 from openclaw_rl.train.trainer import Trainer
-from tests.unit.train.made import order, sample, settings
+from tests.unit.train.made import exercise, order, sample, settings
 
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {
@@ -162,7 +163,8 @@ def test_a_whole_step_is_that_of_our_own_network(
         assert isinstance(trainer._base, NetworkModel if folder.name == "native" else TransformersModel)
         target = tmp_path / folder.name
         target.mkdir()
-        report = trainer.step(order(target, 2, parent=parent, learning_rate=0.001, lora_alpha=8.0, **changes))
+        given = order(target, 2, parent=parent, learning_rate=0.001, lora_alpha=8.0, **changes)
+        report = trainer.step(replace(given, exercises=(exercise(),), anchors=((1, 5, 6),), stop_token_ids=(2,)))
         assert report.state == "done"
         metrics.append({name: value for name, value in report.metrics.items() if not name.startswith("step/")})
         gradients.append(named_gradients(trainer, target / "v2"))
