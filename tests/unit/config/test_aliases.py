@@ -36,7 +36,7 @@ DOCUMENTED: dict[str, tuple[str, object]] = {
     "VALUE_CLIP": ("true", True),
     "REF_LOAD": ("/ref", Path("/ref")),
     "SAVE_CKPT": ("/save", Path("/save")),
-    "BATCH_SIZE": ("8", 8),
+    "BATCH_SIZE": ("6", 6),
     "GRAD_ACCUM_STEPS": ("8", 8),
     "LEARNING_RATE": ("5e-7", 5e-7),
     "CLIP_GRAD_NORM": ("0.5", 0.5),

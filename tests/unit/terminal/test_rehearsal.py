@@ -49,8 +49,8 @@ async def test_the_next_batch_of_each_line_under_the_caps(tmp_path: Path) -> Non
     found = rehearse(reader, settings(tmp_path), num_samples=10)
     assert [each.sample.id for each in found.waiting] == ["s-1.0", "s-2.0", "s-2.1", "s-2.2", "s-2.3"]
     assert [each.user for each in found.waiting] == ["ann", *["bob"] * 4]
-    assert all(each.is_next for each in found.waiting), "four of a line are a batch"
-    capped = rehearse(reader, settings(tmp_path, "training.max_session_share=0.5"), num_samples=10)
+    assert all(each.is_next for each in found.waiting), "four of a line fit into a batch"
+    capped = rehearse(reader, settings(tmp_path, "training.max_session_share=0.25"), num_samples=10)
     assert [each.sample.id for each in capped.waiting if each.is_next] == ["s-1.0", "s-2.0", "s-2.1"]
     assert len(rehearse(reader, settings(tmp_path), num_samples=2).waiting) == 2
 
@@ -62,7 +62,7 @@ async def test_files_hold_every_number_and_can_be_read(tmp_path: Path, capsys: C
     run_rehearsal(config, num_samples=10, folder=folder, as_json=False)
     shown = capsys.readouterr().out
     assert "s-1.0" in shown
-    assert "1 of these 1 in the next batch of 4" in shown
+    assert "1 of these 1 in the next batch of 8" in shown
     assert shown.split("Not learned from")[1].split()[:2] == ["1", "abstained"]
     assert "Turns that wait: 1 for the judge" in shown
     assert sorted(path.name for path in folder.iterdir()) == ["001-s-1.0.json", "001-s-1.0.txt", "summary.json"]

@@ -20,6 +20,7 @@ from tests.unit.terminal.test_lessons_shown import styles
 
 CAPS = pytest.CaptureFixture[str]
 TURN = f"{SESSION}.0"
+METRICS = {"loss/total": 0.25, "step/exercises": 4.0}
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def data_dir(tmp_path: Path) -> Path:
         version = Version(
             line="ann", number=1, parent=0, state="candidate", created_at=1.0, path="/v1/weights", sha256="ab"
         )
-        await store.lessons.finish_step(replace(step, state="done", metrics={"loss/total": 0.25}), version)
+        await store.lessons.finish_step(replace(step, state="done", metrics=METRICS), version)
         gate = {"kl": 0.125, "fine": True, "capability": {"lost": 2}, "reason": ""}
         await store.lessons.set_version_state("ann", 1, "live", gate=gate)
     return tmp_path
@@ -43,7 +44,7 @@ def test_a_version_leads_back_to_the_sentence(data_dir: Path, capsys: CAPS) -> N
     shown = capsys.readouterr()
     for part in (
         "v1.ann  ann  live  from v0",
-        "learned    1 new  loss/total +0.250",
+        "learned    1 new, 4 exercises  loss/total +0.250",
         "gate       kl 0.125, capability lost 2",
         f"{TURN}  new",
         "next       user: no, [31mshorter please",
