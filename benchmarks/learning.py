@@ -101,7 +101,7 @@ def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
     """Which arms, and how much of each."""
     arms: tuple[str, ...] = ("default", "reference")
     users: tuple[str, ...] = ("brief",)
-    num_seeds, cap = 3, 20
+    num_seeds, cap = 3, 16
     if arguments.full:
         arms, users, num_seeds, cap = tuple(ARMS), ("brief", "friendly", "steps"), 5, 24
     if arguments.quick:
