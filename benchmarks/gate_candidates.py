@@ -191,7 +191,8 @@ class Maker:
 
     async def _teach(self, recipe: Recipe, folder: Path) -> dict[str, object]:
         samples = await self._samples(recipe)
-        settings = self._bench.config.training.model_copy(update={"learning_rate": recipe.learning_rate})
+        own = {"learning_rate": recipe.learning_rate, "num_epochs": 1}  # whatever people's lessons are learned with
+        settings = self._bench.config.training.model_copy(update=own)
         look, sha256, number = Look(does=False, note=""), "", 0
         next_look = number + (3 if recipe.kind == "wrong" else 1)
         while not look.does and number < MAX_STEPS:
