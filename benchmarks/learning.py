@@ -59,18 +59,20 @@ from benchmarks.learning_results import (
 from benchmarks.learning_run import Plan, run_arm, say
 from benchmarks.load import LoadError
 from openclaw_rl.errors import OpenClawError
+from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.evaluation.sessions import IN_A_ROW
 
-LIGHT_GATE = ("release.capability_items=0", "release.answer_tokens=32")
-"""What the gate is spared without `--full`, so that three people in two arms fit into 40 minutes on two cores. All
-capability items are asked at the end either way, of the base model and of the last version."""
+LIGHT_GATE = ("release.capability_items=0", "release.answer_tokens=32", "release.max_length=1.7")
+"""What the gate is spared without `--full`, so that three people in two arms fit into 40 minutes on two cores; answers
+that are cut so soon say less of a length. Capability items are asked at the end either way, of the base model and of
+the last version."""
 
-PROBE_EVERY = 10
+PROBE_EVERY, NUM_ITEMS = 10, 400
 """Without `--full`, for the same reason."""
 
-SESSION_S, LIGHT_S, VERSION_S, ANSWER_S, EXAM_S, START_S = 4.0, 16.0, 45.0, 0.8, 40.0, 15.0
-"""For the estimate, on two cores: seconds of a person's session, of a step with a light gate and with the whole one, of
-a held-out answer, of all capability items, of a start."""
+SESSION_S, STEP_S, GATE_S, LIGHT_GATE_S, ANSWER_S, ITEM_S, START_S = 4.0, 3.0, 65.0, 10.0, 0.8, 0.07, 15.0
+"""For the estimate, on two cores: seconds of a person's session, of each sample of a step, of the gate and of a light
+one, of a held-out answer, of a capability item, of a start."""
 SAMPLES_A_SESSION = 3.0
 
 
@@ -111,21 +113,23 @@ def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
     if unknown := [name for name in arms if name not in ARMS]:
         raise LoadError(f"there is no arm {', '.join(unknown)}; arms are {', '.join(ARMS)}")
     people = tuple((user, seed) for user in users for seed in range(1, num_seeds + 1))
-    gate = () if arguments.full else LIGHT_GATE
-    plan = Plan(people=people, cap=cap, settings=(*gate, *arguments.settings))
-    if arguments.quick:
-        plan = replace(plan, num_held_out=4, num_items=64)
-    return arms, plan if arguments.full else replace(plan, probe_every=PROBE_EVERY)
+    plan = Plan(people=people, cap=cap, settings=tuple(arguments.settings))
+    if not arguments.full:
+        settings = (*LIGHT_GATE, *plan.settings)
+        plan = replace(plan, settings=settings, probe_every=PROBE_EVERY, num_items=NUM_ITEMS)
+    return arms, replace(plan, num_held_out=4, num_items=64) if arguments.quick else plan
 
 
 def estimate_s(arms: Sequence[str], plan: Plan) -> float:
-    """The longest that it can take on two cores: nobody becomes stable, and each session of each person is a step."""
-    total, version_s = 0.0, LIGHT_S if set(LIGHT_GATE) <= set(plan.settings) else VERSION_S
+    """The longest that it can take on two cores: nobody becomes stable, and answers stay as long as they were."""
+    total, gate_s = 0.0, LIGHT_GATE_S if set(LIGHT_GATE) <= set(plan.settings) else GATE_S
+    exam_s = ITEM_S * (plan.num_items or len(load_items()))
     for name in arms:
         arm = ARMS[name]
-        steps = min(1.0, SAMPLES_A_SESSION / arm.batch_size) if arm.learns else 0.0
-        probes = 2 + (plan.cap // plan.probe_every if plan.probe_every else 0)
-        each = plan.cap * (SESSION_S + steps * version_s) + probes * plan.num_held_out * ANSWER_S + EXAM_S
+        num_steps = 1.0 if arm.at_once else SAMPLES_A_SESSION / arm.batch_size if arm.learns else 0.0
+        session_s = SESSION_S + num_steps * (arm.batch_size * STEP_S + gate_s)
+        num_probes = 2 + (plan.cap // plan.probe_every if plan.probe_every else 0)
+        each = plan.cap * session_s + num_probes * plan.num_held_out * ANSWER_S + exam_s
         total += START_S + len(plan.people) * each
     return total
 

@@ -237,7 +237,7 @@ class ReleaseConfig(Section):
         2.0, "The same of what it says itself to any single prompt, the user's own among them."
     )
     max_length: Annotated[float, Field(gt=1.0)] = setting(
-        1.7, "Longest that its answers may be, as a multiple of its parent's or the base model's."
+        1.5, "Longest that its answers may be, as a multiple of its parent's or the base model's."
     )
     min_distinct: Share = setting(0.35, "Least share of different token pairs in a candidate's answers to the probes.")
     max_repetition: Share = setting(0.2, "How much more than the base model it may repeat itself, share of 3-grams.")
@@ -256,7 +256,7 @@ class ReleaseConfig(Section):
     max_against: NonNegativeFloat = setting(
         0.1, "How far it may go, in nats a token, against what the user said about these; beyond chance."
     )
-    answer_tokens: PositiveInt = setting(96, "Longest answer of a version to a probe.")
+    answer_tokens: PositiveInt = setting(128, "Longest answer of a version to a probe.")
     probe_tokens: Annotated[int, Field(ge=256)] = setting(
         256, "Tokens over which engine and trainer must agree about the change."
     )
