@@ -62,10 +62,14 @@ from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.evaluation.sessions import IN_A_ROW
 
-LIGHT_GATE = ("release.capability_items=0", "release.answer_tokens=32", "release.max_length=1.7")
-"""What the gate is spared without `--full`, so that three people in two arms fit into 40 minutes on two cores; answers
-that are cut so soon say less of a length. Capability items are asked at the end either way, of the base model and of
-the last version."""
+LIGHT_GATE = (
+    "release.capability_items=0",
+    "release.replay_turns=3",
+    "release.answer_tokens=32",
+    "release.max_length=1.7",  # answers that are cut so soon say less of a length
+)
+"""What the gate is spared without `--full`, so that three people in two arms fit into 40 minutes on two cores.
+Capability items are asked at the end either way, of the base model and of the last version."""
 
 PROBE_EVERY, NUM_ITEMS = 10, 400
 """Without `--full`, for the same reason."""

@@ -12,6 +12,8 @@ from rich.text import Text
 
 from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import Config
+from openclaw_rl.credit.practice import repeated_wishes
+from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.lesson_text import sample_json, signed
 from openclaw_rl.types import Json, Sample, Skip, Step, Version, version_label
@@ -24,6 +26,7 @@ class NextStep:
     step: Step
     new: tuple[Sample, ...]
     replayed: tuple[Sample, ...]
+    num_exercises: int
     is_planned: bool
     stale: tuple[str, ...] = ()
     num_later: int = 0
@@ -38,6 +41,7 @@ class NextStep:
             "samples": [sample_json(sample) for sample in self.new],
             "replayed": [sample_json(sample) for sample in self.replayed],
             "anchors": self.step.num_anchors,
+            "exercises": self.num_exercises,
             "stale": list(self.stale),
             "later": self.num_later,
         }
@@ -73,13 +77,14 @@ class _Unwritten:
 def next_steps(reader: StoreReader, config: Config, *, now: float) -> list[NextStep]:
     """What is begun, and of every other line with samples the next one."""
     waiting = {each.line: each.num_samples for each in reader.waiting()}
-    found = [_read(reader, step, num_later=waiting.get(step.line, 0)) for step in reader.planned_steps()]
+    most = config.training.exercises
+    found = [_read(reader, step, most, num_later=waiting.get(step.line, 0)) for step in reader.planned_steps()]
     for line in waiting.keys() - {each.step.line for each in found}:
         log = _Unwritten(reader)
         step = asyncio.run(make_planner(config.training, log).next_step(line, now=now))
         if step is not None:
             num_later = waiting[line] - len(step.sample_ids) - len(log.skipped)
-            found.append(_read(reader, step, stale=tuple(log.skipped), num_later=num_later))
+            found.append(_read(reader, step, most, stale=tuple(log.skipped), num_later=num_later))
     return sorted(found, key=lambda each: (not each.is_planned, each.step.line))
 
 
@@ -92,7 +97,8 @@ def next_steps_text(found: Sequence[NextStep], *, max_staleness: int | None) -> 
         parent = version_label(step.line, step.parent)
         parts.append(Text(f"Step {step.number} of {step.line}, from {parent}{begun}", "bold"))
         parts.append(_table(each))
-        notes = [f"{step.num_anchors} anchor{'' if step.num_anchors == 1 else 's'} besides"] if step.num_anchors else []
+        own = ((step.num_anchors, "anchor"), (each.num_exercises, "exercise"))
+        notes = [f"{num} {name}{'' if num == 1 else 's'} besides" for num, name in own if num]
         if each.stale:
             limit = f"more than training.max_staleness={max_staleness} versions old"
             notes.append(f"{len(each.stale)} skipped as stale ({limit}): {', '.join(each.stale)}")
@@ -102,11 +108,15 @@ def next_steps_text(found: Sequence[NextStep], *, max_staleness: int | None) -> 
     return Group(*parts, Text("Nothing was trained or written.", "dim"))
 
 
-def _read(reader: StoreReader, step: Step, *, stale: tuple[str, ...] | None = None, num_later: int = 0) -> NextStep:
+def _read(
+    reader: StoreReader, step: Step, most_exercises: int, *, stale: tuple[str, ...] | None = None, num_later: int = 0
+) -> NextStep:
+    new, replayed = (tuple(reader.samples_named(ids)) for ids in (step.sample_ids, step.replayed_ids))
     return NextStep(
         step=step,
-        new=tuple(reader.samples_named(step.sample_ids)),
-        replayed=tuple(reader.samples_named(step.replayed_ids)),
+        new=new,
+        replayed=replayed,
+        num_exercises=most_exercises if repeated_wishes((*new, *replayed), form_words) else 0,
         is_planned=stale is None,
         stale=stale or (),
         num_later=num_later,

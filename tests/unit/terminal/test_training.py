@@ -112,6 +112,18 @@ def test_what_waits_is_judged_and_trained_step_upon_step(tmp_path: Path, model: 
     assert error.startswith("error: nothing waits to be trained on")
 
 
+def test_a_dry_run_tells_what_would_be_practised(tmp_path: Path, model: Path, capsys: CAPS) -> None:
+    data = tmp_path / "data"
+    for session in ("s-1", "s-2"):
+        asyncio.run(record(data, make_turns(model, 2, session=session)))
+    assert train(data, model, "--once")[0] == 0
+    status, out, _ = here(capsys, data, "--dry-run", "training.exercises=3")
+    assert (status, "3 exercises besides" in out) == (0, True), "two conversations wish for shorter answers"
+    for alone in ("training.batch_size=1", "training.exercises=0"):
+        _, out, _ = here(capsys, data, "--dry-run", "--json", "training.replay_max_age=0", alone)
+        assert json.loads(out)["next_steps"][0]["exercises"] == 0
+
+
 def test_ctrl_c_ends_cleanly_and_the_step_is_taken_again(tmp_path: Path, model: Path, capsys: CAPS) -> None:
     data = tmp_path / "data"
     asyncio.run(record(data, make_turns(model, 1)))
