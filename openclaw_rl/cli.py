@@ -483,7 +483,10 @@ def demo(
         int, typer.Option("--num-questions", min=1, max=48, metavar="N", help="Held-out questions to measure with.")
     ] = 12,
     max_tokens: Annotated[
-        int, typer.Option("--max-tokens", min=1, metavar="N", help="Longest answer; one that is cut teaches nothing.")
+        int,
+        typer.Option(
+            "--max-tokens", min=1, metavar="N", help="Longest answer; of one that is cut only the hint is learned."
+        ),
     ] = 256,
     plot: Annotated[
         Path | None,

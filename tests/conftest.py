@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from openclaw_rl.config import load_config
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
+
+# What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
