@@ -222,11 +222,12 @@ def version_text(version: Version, step: Step, *, now: float) -> Text:
     if step.reason == IMPORTED:
         add_row(text, "learned", "elsewhere: it was imported", limit=None)
     else:
+        num_exercises = int(step.metrics.get("step/exercises", 0))
         counts = [
             (len(step.sample_ids), "new"),
             (len(step.replayed_ids), "replayed"),
-            (step.num_anchors, "anchors"),
-            (int(step.metrics.get("step/exercises", 0)), "exercises"),
+            (step.num_anchors, "anchor" if step.num_anchors == 1 else "anchors"),
+            (num_exercises, "exercise" if num_exercises == 1 else "exercises"),
         ]
         told = ", ".join(f"{count} {what}" for count, what in counts if count)
         metrics = (
