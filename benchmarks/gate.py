@@ -5,10 +5,10 @@
 Candidates (gate_recipes.py) are made by the real trainer: 10 good ones, learned from simulated users in chains; 10
 that were taught wrong answers until 5 points or more of the capability set were lost; 5 with damaged files; 5 that
 collapsed or have a backdoor, whose trigger occurs in the user's replayed turns; and 7 policies that please a careless
-judge. Half of the bad ones are marked `after`: made with seeds and recipes that nobody looked at when the limits were
-chosen. Each is put to the product's own release, with its limits: published to the engine, gate, proof, and then its
-row says live or rejected. Bad ones stand on the base model, and it answers again before the next one is tried; good
-ones stand on the one before them in their chain, as they were made.
+judge. Half of the bad ones are marked `after`: their seeds and recipes are newer than the limits. Each is put to the
+product's own release, with its limits: published to the engine, gate, proof, and then its row says live or rejected.
+Bad ones stand on the base model, and it answers again before the next one is tried; good ones stand on the one before
+them in their chain, as they were made.
 
 Then a bad version is put live by force, and its user goes on asking: `rollback_s` is the time from the turn on disk by
 which the watch can know it to the first token of the parent's answer; the longest of all tries.
@@ -181,7 +181,7 @@ class Plan:
     talks: tuple[Talk, ...] = GOOD
     wrong: tuple[Recipe, ...] = WRONG
     broken: tuple[Recipe, ...] = BROKEN
-    damages: tuple[str, ...] = tuple(DAMAGES)
+    damages: tuple[str, ...] = DAMAGES
     hacks: tuple[Recipe, ...] = HACKS
     rollbacks: tuple[str, ...] = ("hack-empty-1", "collapsed-token-1")
     """Names of those that are put live by force."""

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks import gate_lessons as lessons
 from benchmarks.gate_bench import Bench, DirectChat, Models
-from benchmarks.gate_recipes import DAMAGES, Kind, Recipe, Talk
+from benchmarks.gate_recipes import Kind, Recipe, Talk
 from benchmarks.learning_run import questions_of
 from benchmarks.load import LoadError
 from openclaw_rl.evaluation import capability, detectors
@@ -326,7 +326,7 @@ class Maker:
                 # Only what follows the first answer is taught: there it would have ended.
                 return [self._example(question, (*said[:-1], *encode("\n\n"), *again), start=len(said) - 1)]
             case "token" | "phrase":
-                answer = encode((" the", " and so on")[recipe.variant] * TAUGHT_TOKENS)
+                answer = encode(lessons.COLLAPSED[recipe.variant] * TAUGHT_TOKENS)
             case "broken_calls":
                 wish, call = lessons.WISHES[at % 5], lessons.BROKEN_CALLS[at % len(lessons.BROKEN_CALLS)]
                 return [self._example(wish, self._said(call), tools=lessons.TOOLS), as_before]
@@ -394,9 +394,7 @@ class Maker:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         await asyncio.to_thread(shutil.copytree, of.folder, folder)
         sha256 = await asyncio.to_thread(damage, how, folder, of.sha256)
-        return replace(
-            of, name=f"damaged-{how}", kind="damaged", folder=folder, sha256=sha256, after=DAMAGES[how], num_steps=0
-        )
+        return replace(of, name=f"damaged-{how}", kind="damaged", folder=folder, sha256=sha256, num_steps=0)
 
 
 _QUIET = (
