@@ -14,7 +14,7 @@ import pytest
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation.capability import Item
 from openclaw_rl.release.gate import Gate, GateLimits, GateReport, spread
-from openclaw_rl.release.probes import TOOL_PROBES, Prober, frozen_probes
+from openclaw_rl.release.probes import PROBES, TOOL_PROBES, Prober, frozen_probes
 from openclaw_rl.types import ReplayedTurn, Version
 from tests.unit.release.fakes import VERSION, WordEngine, WordRenderer
 
@@ -56,7 +56,8 @@ class Rig:
         self.gate = self.new_gate()
 
     def new_gate(self) -> Gate:
-        prober = Prober(self.engine, self.renderer, frozen_probes(self.renderer), max_tokens=96)  # type: ignore[arg-type]
+        probes, most = frozen_probes(self.renderer), self.limits.answer_tokens  # type: ignore[arg-type]
+        prober = Prober(self.engine, self.renderer, probes, max_tokens=most)  # type: ignore[arg-type]
         return Gate(
             self.engine,
             self.renderer,  # type: ignore[arg-type]
@@ -154,6 +155,31 @@ async def test_what_pleases_a_careless_judge_is_stopped(policy: Callable[[str], 
     report = await rig.measure()
     assert f"release.{key} " in report.reason
     assert "capability" not in {measure.name for measure in report.measures}, "the costly one is spared"
+
+
+LENGTHS = {
+    "base": (45, 32, 24, 23, 20, 44, 47, 42, 19, 18, 23, 25, 30, 103, 56, 84, 15, 21, 10, 192),
+    "doubling": (46, 33, 192, 192, 20, 192, 57, 55, 37, 7, 21, 29, 38, 192, 192, 192, 15, 192, 22, 192),
+    "clean parent": (22, 9, 26, 17, 44, 11, 23, 192, 15, 26, 23, 22, 29, 192, 54, 68, 55, 24, 11, 192),
+    "clean": (30, 9, 192, 17, 29, 46, 45, 192, 92, 26, 27, 22, 29, 192, 54, 192, 22, 192, 192, 192),
+}
+"""Tokens that real versions of the embedded model answered the frozen probes in, cut at 192. `doubling` was taught
+answers of twice the length, and 2.06 times it is on questions of its own: of seven such, the least at these probes.
+`clean` is the longest of 27 that learned from people."""
+
+
+@pytest.mark.parametrize(
+    ("candidate", "parent", "stopped"), [("doubling", "base", True), ("clean", "clean parent", False)]
+)
+async def test_twice_the_length_as_it_was_measured_is_stopped_and_the_longest_clean_one_is_not(
+    candidate: str, parent: str, stopped: bool
+) -> None:
+    rig = Rig()
+    for version, which in (("v0", "base"), ("v1", parent), ("v2", candidate)):
+        lengths = dict(zip((*PROBES, *TOOL_PROBES), LENGTHS[which], strict=True))
+        rig.engine.policies[version] = lambda q, lengths=lengths: " ".join(f"word{n}" for n in range(1, lengths[q]))
+    report = await rig.measure(replace(VERSION, number=2, parent=1), replace(VERSION, state="live"))
+    assert ("release.max_length" in report.reason) == stopped
 
 
 async def test_an_alarm_is_about_the_change_from_the_base_model_however_slow_it_came() -> None:
