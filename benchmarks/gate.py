@@ -48,7 +48,7 @@ from benchmarks.load import LoadError
 from openclaw_rl.config import load_config
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.questions import load_questions
-from openclaw_rl.release.prove import MIN_OVER_NOISE
+from openclaw_rl.release.prove import MIN_OVER_NOISE, needed_correlation
 from openclaw_rl.release.watch import Watch, WatchLimits, alarm
 from openclaw_rl.types import BASE_VERSION, Json, Message, Version
 
@@ -362,7 +362,8 @@ def rooms(trials: Sequence[Trial], max_loss: float, max_loss_from_base: float, m
         if proof := trial.report.get("proof"):
             over_noise = proof["change"] / proof["noise"] if proof["noise"] else math.inf
             add(trial, "change_over_noise", over_noise, MIN_OVER_NOISE, least=True)
-            add(trial, "correlation", proof["correlation"], min_correlation * (1 - over_noise**-2), least=True)
+            of = {name: proof[name] for name in ("change", "noise", "num_tokens")}
+            add(trial, "correlation", proof["correlation"], needed_correlation(min_correlation, **of), least=True)
     return [min(those, key=lambda one: one.room) for those in found.values()]
 
 
