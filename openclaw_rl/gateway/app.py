@@ -29,6 +29,7 @@ from openclaw_rl.gateway.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.identify import identify
 from openclaw_rl.gateway.metrics import Metrics
 from openclaw_rl.gateway.openapi import describe
+from openclaw_rl.gateway.pinning import versions_for
 from openclaw_rl.gateway.prompt import count_prompt
 from openclaw_rl.gateway.rollouts import read_rollouts
 from openclaw_rl.gateway.serving import serve_stream, serve_whole, spoken
@@ -263,16 +264,17 @@ class App:
         return _json(200, await read_rollouts(self._gateway.store, user, request.query, self._closing))
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
-        if presented_key(request.headers) is not None:  # OpenClaw checks reachability here without its key
-            self._user(request)
-        return _json(200, orjson.dumps({"object": "list", "data": [self._model_json(name) for name in self._names()]}))
+        # OpenClaw checks reachability here without its key.
+        is_stranger = self._config.require_key and presented_key(request.headers) is None
+        names = self._names(None if is_stranger else self._user(request))
+        return _json(200, orjson.dumps({"object": "list", "data": [self._model_json(name) for name in names]}))
 
     async def _one_model(self, request: web.Request) -> web.StreamResponse:
-        self._user(request)
+        names = self._names(self._user(request))
         name = request.match_info["name"]
-        if name not in self._names():
+        if name not in names:
             raise RequestError(
-                f"there is no model {name[:80]!r}; there are {', '.join(self._names())}",
+                f"there is no model {name[:80]!r}; there are {', '.join(names)}",
                 status=404,
                 code="model_not_found",
             )
@@ -315,9 +317,11 @@ class App:
             limit = self._config.max_header_bytes
             raise RequestError(f"headers of {size} bytes; at most {limit} are accepted", status=431)
 
-    def _names(self) -> list[str]:
+    def _names(self, user: str | None) -> list[str]:
+        """The models that a user can ask for; None is somebody without a key."""
         state = self._engine_state()
-        return [self._model, *(f"{self._model}@{version}" for version in (state.versions if state else ()))]
+        versions = versions_for(user, state.versions if state else ())
+        return [self._model, *(f"{self._model}@{version}" for version in versions)]
 
     def _model_json(self, name: str) -> dict[str, Json]:
         state = self._engine_state()

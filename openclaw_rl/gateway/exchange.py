@@ -31,6 +31,7 @@ from openclaw_rl.gateway.capture import Capture, Piece
 from openclaw_rl.gateway.identify import Identity
 from openclaw_rl.gateway.known_turns import KnownTurn
 from openclaw_rl.gateway.memory import TokenMemory, TurnTokens, context_digest
+from openclaw_rl.gateway.pinning import not_served, pinned_version
 from openclaw_rl.gateway.prompt import Prompt, build_prompt, room, seen_tools
 from openclaw_rl.gateway.sessions import Arrival, Ended, Placement, Sessions
 from openclaw_rl.protocols import Engine, Renderer, Store
@@ -48,6 +49,9 @@ from openclaw_rl.types import (
 )
 
 log = logging.getLogger("openclaw_rl.gateway")
+
+_VERSION_NOT_FOUND = "version_not_found"
+"""How an engine refuses a version that it does not hold. Its words list all that it does: they are not passed on."""
 
 
 class Background:
@@ -96,7 +100,7 @@ class Gateway:
     async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
         state = await self.engine.state()
-        version = _pinned_version(request.model, state) or await self.live_label(user)
+        version = pinned_version(request.model, user, state.versions) or await self.live_label(user)
         await self._reopen(user, identity.session_key)
         placement = self.sessions.place(
             Arrival(
@@ -264,6 +268,8 @@ class Exchange:
                     yield numbered
         except EngineRefused as refusal:
             self.give_up()
+            if refusal.code == _VERSION_NOT_FOUND:
+                raise not_served(self.version) from refusal
             raise RequestError(str(refusal), status=refusal.status, code=refusal.code) from refusal
         except EngineError as error:
             is_away = isinstance(error, EngineLost | EngineUnavailable)
@@ -407,19 +413,3 @@ class Exchange:
             if result is not None:
                 sessions.withdraw(placement)
                 raise result
-
-
-def _pinned_version(model: str, state: EngineState) -> str | None:
-    """`NAME@VERSION` asks for one version; any other model name means the live one."""
-    _, at, version = model.rpartition("@")
-    if not at:
-        return None
-    label = version if version.startswith("v") else f"v{version}"
-    if label not in state.versions:
-        raise RequestError(
-            f"version {version[:40]!r} is not served; there are {', '.join(state.versions)}",
-            status=404,
-            param="model",
-            code="model_not_found",
-        )
-    return label

@@ -17,9 +17,9 @@ from openclaw_rl.engine.admission import (
     verify,
 )
 from openclaw_rl.errors import EngineRefused
-from openclaw_rl.gateway.exchange import _pinned_version
+from openclaw_rl.gateway.pinning import pinned_version
 from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.types import EngineState, Publication, ScoreRequest
+from openclaw_rl.types import EngineState, Publication, ScoreRequest, version_label
 from tests.unit.engine.prompts import ask
 
 STATE = EngineState(
@@ -157,13 +157,13 @@ def test_a_label_keeps_its_bytes(version: str, sha256: str) -> None:
     assert (refusal.value.status, refusal.value.code) == (409, "version_conflict")
 
 
-@pytest.mark.parametrize("label", ["v3", "v0.2-rc_1", "v" + "9" * 63])
-def test_every_label_can_be_asked_for(label: str) -> None:
+@pytest.mark.parametrize("line", ["local", "ann", "a.b-c_d", "3", "x" * 64])
+def test_every_label_can_be_asked_for(line: str) -> None:
     """What is published can be pinned as the gateway reads it, with the v and without."""
+    label = version_label(line, 12)
     assert admit_publication(publication(label), {})
-    state = replace(STATE, versions=(label,))
-    assert _pinned_version(f"org/name@{label}", state) == label
-    assert _pinned_version(f"org/name@{label[1:]}", state) == label
+    assert pinned_version(f"org/name@{label}", line, (label,)) == label
+    assert pinned_version(f"org/name@{label[1:]}", line, (label,)) == label
 
 
 @pytest.mark.parametrize("label", ["", "v", "3", "alice/v3", "v3@x", "v3\n", "v 3", "V3", "vé", "v" + "9" * 64])
