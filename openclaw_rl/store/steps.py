@@ -23,6 +23,9 @@ from openclaw_rl.types import IMPORTED, PRESENT_MODEL, Json, Skip, Step, Version
 
 _step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
 
+DOUBT_S = 900.0
+"""How long a line that has only doubted samples gives way to others: each of them is a step, and takes minutes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
@@ -34,18 +37,33 @@ class Waiting:
     """When the first of them was made."""
     num_doubted: int = 0
     """How many of them were in a step that was discarded."""
+    last_step_at: float = 0.0
+    """When the line's last step was planned; 0 before its first."""
+
+    @property
+    def turn(self) -> tuple[float, float]:
+        """The lowest goes next: the line whose last step is longest ago, then the one with the oldest sample.
+
+        A line with doubted samples only counts as if its last step were `DOUBT_S` later. Every step moves its line
+        back, so none waits for ever: neither what is in doubt, nor others beside a line that always has more.
+        """
+        gives_way_s = DOUBT_S if self.num_doubted == self.num_samples else 0.0
+        return self.last_step_at + gives_way_s, self.since
 
 
 def waiting(connection: Connection) -> list[Waiting]:
-    """The lines that the present model has something to learn from, the one that waits longest first."""
+    """The lines that the present model has something to learn from, the one whose turn it is first."""
     since = func.min(_sample.created_at)
-    doubted = func.sum(_sample.num_discarded > 0)
+    doubted = func.count().filter(_sample.num_discarded > 0)
+    last_step_at = select(func.max(_step.planned_at)).where(_step.line == _sample.line).scalar_subquery()
     waits = (_sample.step.is_(None), lessons.of_present_model(connection))
-    query = select(_sample.line, func.count(), since, doubted).where(*waits)
-    rows = connection.execute(query.group_by(_sample.line).order_by(since))
-    return [
-        Waiting(line=line, num_samples=count, since=first, num_doubted=doubts) for line, count, first, doubts in rows
+    query = select(_sample.line, func.count(), since, doubted, last_step_at).where(*waits)
+    rows = connection.execute(query.group_by(_sample.line))
+    found = [
+        Waiting(line=line, num_samples=count, since=first, num_doubted=doubts, last_step_at=last or 0.0)
+        for line, count, first, doubts, last in rows
     ]
+    return sorted(found, key=lambda each: each.turn)
 
 
 def doubted(connection: Connection, line: str) -> list[str]:

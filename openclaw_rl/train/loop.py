@@ -1,6 +1,6 @@
 """Waiting samples -> steps -> candidate versions. The loop around a trainer, in the control process.
 
-    consumes      samples that no step has yet, line by line
+    consumes      samples that no step has yet, line by line; the store says whose turn it is
     produces      steps; with each that was taken, a candidate version, handed to whoever releases it
     waits for     `batch_size` samples of a line, or `max_wait_s` since its first one; the trainer; the release
     woken by      a credit with samples; the clock
@@ -333,7 +333,7 @@ class TrainLoop:
         samples = tuple(await self._log.samples_named((*step.sample_ids, *step.replayed_ids)))
         target = self._checkpoint(step.line, step.number)
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise TrainError(f"no folder for checkpoints ({error}); training.save_path names another") from error
         first = step.number * step.num_anchors

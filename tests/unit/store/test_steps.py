@@ -10,6 +10,7 @@ import pytest
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store.steps import DOUBT_S, Waiting
 from openclaw_rl.types import Step, Version
 from tests.unit.train.made import sample
 from tests.unit.train.stored import put_samples
@@ -91,3 +92,45 @@ async def test_what_is_measured_later_joins_the_metrics_of_its_step(store: Sqlit
     expected = replace(DONE, metrics={"loss/total": 0.3, "policy/age": 1.0, "eval/capability": 0.5})
     assert (step, StoreReader.open(tmp_path).steps("local")) == (expected, [expected])
     assert await store.lessons.add_metrics("local", 2, {"eval/capability": 0.5}) is None
+
+
+def waits(line: str, last_step_at: float, *, doubted: int = 0, num: int = 2, since: float = 0.0) -> Waiting:
+    return Waiting(line=line, num_samples=num, since=since, num_doubted=doubted, last_step_at=last_step_at)
+
+
+def test_whose_turn_it_is() -> None:
+    order = [
+        waits("new", 0.0, since=90.0),
+        waits("new and later", 0.0, since=91.0),
+        waits("long ago", 1000.0, since=95.0),
+        waits("a doubt and something new", 1001.0, doubted=1, since=1.0),
+        waits("just now", 999.0 + DOUBT_S, since=2.0),
+        waits("in doubt", 1000.0, doubted=2, since=3.0),
+        waits("at last after it", 1001.0 + DOUBT_S, since=4.0),
+    ]
+    turns = [each.turn for each in order]
+    assert turns == sorted(set(turns))
+
+
+async def test_lines_wait_in_the_order_of_their_last_steps(store: SqliteStore) -> None:
+    lessons = store.lessons
+    for line in ("ann", "bob"):
+        made = [sample(i, id=f"{line}/{i}", line=line, session=f"of-{line}", created_at=50.0) for i in (0, 1, 2)]
+        await put_samples(store, made)
+
+    async def take(line: str, number: int, planned_at: float, *indexes: int) -> None:
+        ids = tuple(f"{line}/{index}" for index in indexes)
+        step = replace(STEP, line=line, number=number, planned_at=planned_at, sample_ids=ids, replayed_ids=())
+        await lessons.plan_step(step)
+        await lessons.finish_step(replace(step, state="discarded", reason="nan"), None)
+
+    async def found() -> list[tuple[str, int, float]]:
+        return [(each.line, each.num_doubted, each.last_step_at) for each in await lessons.waiting()]
+
+    await take("ann", 1, 100.0, 0)
+    assert await found() == [("local", 0, 0.0), ("bob", 0, 0.0), ("ann", 0, 100.0)]
+    await take("bob", 1, 200.0, 0)
+    await take("ann", 2, 300.0, 1, 2)
+    assert await found() == [("local", 0, 0.0), ("bob", 0, 200.0), ("ann", 2, 300.0)]
+    await take("bob", 2, 301.0 + DOUBT_S, 1)
+    assert await found() == [("local", 0, 0.0), ("ann", 2, 300.0), ("bob", 0, 301.0 + DOUBT_S)]

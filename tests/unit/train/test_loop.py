@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from openclaw_rl.errors import EngineLost, TrainerLost, TrainError
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store.steps import DOUBT_S
 from openclaw_rl.train.loop import MAX_CHAIN, MAX_LOST, LoopSettings, TrainLoop, policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.train.wire import StepOrder, StepReport
@@ -359,6 +361,69 @@ async def test_a_version_that_no_engine_takes_is_built_upon_all_the_same(store: 
     await rig.loop.work()
     first, second = rig.trainer.orders
     assert (second.parent, second.parent_number) == (first.target, 1)
+
+
+STEP_S = DOUBT_S / 6
+
+
+def keeps_talking(rig: Rig, line: str) -> None:
+    """Every step takes a while, and when it ends a whole batch of this line waits again."""
+    numbers = itertools.count(100)
+
+    async def talk(order: StepOrder) -> None:
+        rig.now += STEP_S
+        if order.line == line:
+            await learnable(rig.store, next(numbers), next(numbers), line=line)
+
+    rig.trainer.before = talk
+
+
+def turns(rig: Rig) -> list[str]:
+    """Whose step it was, one after the other; those that follow each other are one."""
+    return [line for line, _ in itertools.groupby(order.line for order in rig.trainer.orders)]
+
+
+async def test_what_one_line_has_in_doubt_keeps_no_other_from_learning(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=4, max_wait_s=1e9)
+    await learnable(store, *range(4))
+    rig.trainer.poison = {"ann/1"}
+
+    async def bob_says_something(order: StepOrder) -> None:
+        rig.now += STEP_S
+        if order.number == 2 and order.line == "ann":
+            await learnable(store, *range(10, 14), line="bob")
+
+    rig.trainer.before = bob_says_something
+    await rig.loop.work()
+    assert turns(rig) == ["ann", "bob", "ann"]
+    assert rig.trainer.learned == [[0, 1, 2, 3], [0], [10, 11, 12, 13], [1], [2], [3]]
+
+
+async def test_doubted_samples_give_way_but_not_for_ever(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, max_wait_s=1e9)
+    await learnable(store, 0, 1)
+    rig.trainer.poison = {"ann/1"}
+    keeps_talking(rig, "bob")
+    await rig.loop.work(max_steps=1)
+    await learnable(store, 50, 51, line="bob")
+    await rig.loop.work(max_steps=24)
+    first, second, third = (number for number, order in enumerate(rig.trainer.orders) if order.line == "ann")
+    assert (first, rig.trainer.learned[second], rig.trainer.learned[third]) == (0, [0], [1])
+    # Bob's are new each time, so they go first, up to `MAX_CHAIN` steps together.
+    for passed in (second - first, third - second):
+        assert DOUBT_S / STEP_S <= passed <= DOUBT_S / STEP_S + MAX_CHAIN + 1
+
+
+@pytest.mark.parametrize("since", [10, 500], ids=["older", "newer"])
+async def test_nobody_who_keeps_talking_holds_up_the_others(store: SqliteStore, tmp_path: Path, since: int) -> None:
+    rig = Rig(store, tmp_path, max_wait_s=1e9)
+    await learnable(store, 0, 1, line="bob")
+    keeps_talking(rig, "bob")
+    await rig.loop.work(max_steps=1)
+    await learnable(store, *range(since, since + 18), line="ann")
+    await learnable(store, *range(since, since + 2), line="carol")
+    await rig.loop.work(max_steps=20)
+    assert turns(rig)[:8] == ["bob", "ann", "carol", "bob", "ann", "bob", "ann", "bob"]
 
 
 async def test_what_is_harmful_in_company_is_tried_alone(store: SqliteStore, tmp_path: Path) -> None:
