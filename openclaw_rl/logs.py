@@ -11,6 +11,7 @@ import logging
 import logging.handlers
 import os
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -68,6 +69,20 @@ def _redacted(text: str) -> str:
 
 class _Rotating(logging.handlers.RotatingFileHandler):
     """Starts a new file once the old one is full. The original formats every record twice to know it in advance."""
+
+    _has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is the library's
+        """A disk that fails is told once: the original prints a traceback for every record."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._has_failed:
+            self._has_failed = True
+            why = f"{self.baseFilename} cannot be written ({error.strerror or error})"
+            with suppress(OSError):  # the terminal may be a file on the same disk
+                sys.stderr.write(f"{why}: it misses what happens from now on\n")
+                sys.stderr.flush()
 
     def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - the name is the library's
         return self.stream is not None and self.stream.tell() >= self.maxBytes

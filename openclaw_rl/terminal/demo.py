@@ -103,6 +103,8 @@ def run_demo(
     )
     if num_turns is not None and minutes is not None:
         raise ConfigError("give --turns or --minutes, not both")
+    if minutes is not None and not minutes > 0:
+        raise ConfigError(f"--minutes says for how long, and must be more than 0; got {minutes:g}")
     if plot is not None or can_plot():
         check_plot(plot := plot or DEFAULT_PLOT)
     console = make_console("stderr" if as_json else "stdout")
@@ -145,14 +147,16 @@ class _Run:
                 num_turns=self.plan.limit,
             )
             demo = Demo(server, self.plan, board.tell)
-            is_interrupted = False
+            is_over, is_interrupted = False, False
             try:
                 with showing(board, self.console) as tell:
                     demo.tell = tell
                     await demo.run()
+                is_over = True
             except asyncio.CancelledError:
                 is_interrupted = True
             finally:
+                server.is_kept = server.is_kept or (not is_over and server.has_learned())
                 self._show(demo.result(is_interrupted=is_interrupted))
         return INTERRUPTED if is_interrupted else 0
 

@@ -136,11 +136,10 @@ def _contentment(records: Sequence[SessionRecord]) -> str:
 
 def _what_stays(result: DemoResult) -> str:
     server, line = result.server, shlex.quote(result.server.line)
-    if server.is_ours and not server.is_kept and not result.is_interrupted:
+    if not server.is_kept:
         return "Its directory is removed; --keep keeps it, and `openclaw-rl up` first lets the demo use your server."
-    if not result.versions:
-        return ""
     folder = shlex.quote(str(server.store.data_dir))
-    return f"What it learned stays: openclaw-rl versions --user {line} --data-dir {folder}" + (
-        f"   (remove it: rm -r {folder})" if server.is_ours and not server.is_kept else ""
-    )
+    remedy = f"   (remove it: rm -r {folder})" if server.is_made else ""
+    if result.versions:
+        return f"What it learned stays: openclaw-rl versions --user {line} --data-dir {folder}{remedy}"
+    return f"Its directory stays: {folder}{remedy}" if server.is_made else ""

@@ -22,7 +22,8 @@ import aiohttp
 import yaml
 
 from openclaw_rl.config import LoadedConfig, StoreConfig, TrainingConfig
-from openclaw_rl.errors import OpenClawError, StoreError
+from openclaw_rl.config.sources import COMMAND_LINE
+from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.address import ServerGone, read_address
 from openclaw_rl.terminal.admin import ask_server
@@ -35,10 +36,9 @@ class NoDemo(OpenClawError):
     """There is no server that a demo could talk to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DemoServer:
-    """A server that answers. `line` is the demo's user; `is_ours`: it ends with the demo; `is_kept`: what it learned
-    stays where it is."""
+    """A server that answers. `line` is the demo's user; `is_ours`: it ends with the demo."""
 
     store: StoreConfig
     url: str
@@ -49,7 +49,17 @@ class DemoServer:
     is_scripted: bool
     """No model: everything is there but weights that could learn."""
     is_ours: bool
+    is_made: bool
+    """Its directory was made for the demo."""
     is_kept: bool
+    """Its directory stays. Whoever ends a demo early sets this, so that what was learned is not lost."""
+
+    def has_learned(self) -> bool:
+        """Whether there is a version now; if nobody can tell, there may be one. Blocking."""
+        try:
+            return bool(StoreReader.open(self.store.data_dir, self.store.url).versions(self.line, every_model=True))
+        except StoreError:
+            return True
 
 
 @asynccontextmanager
@@ -64,13 +74,14 @@ async def demo_server(
 ) -> AsyncIterator[DemoServer]:
     """`name` is the simulated user's; files and overrides are those of the command line, for a server of its own.
 
-    A directory that was made for the demo is removed at its end, unless it is to be kept or the demo was interrupted.
+    A directory that was made for the demo is removed at its end, unless it is kept.
     """
     store = loaded.config.store
     found = await ask_server(store, "GET", "/train")
     if found is not None:
+        _refuse_settings(loaded)
         say(f"using the server on {store.data_dir}")
-        async with _as_user(store, name, is_ours=False, is_kept=True) as server:
+        async with _as_user(store, name, is_ours=False, is_made=False, is_kept=True) as server:
             if not (server.learns or server.is_scripted):
                 raise NoDemo(f"the server on {store.data_dir} does not learn; stop it and start `openclaw-rl up`")
             yield server
@@ -81,18 +92,34 @@ async def demo_server(
         store = store.model_copy(update={"data_dir": Path(made)})
     is_kept = keep or not is_made
     say(f"starting a server of its own in {store.data_dir}" + ("" if is_kept else " (--keep keeps it)"))
-    is_over = False
     try:
-        async with _running(store, files, overrides), _as_user(store, name, is_ours=True, is_kept=is_kept) as server:
-            yield server
-            is_over = True
+        async with (
+            _running(store, files, overrides),
+            _as_user(store, name, is_ours=True, is_made=is_made, is_kept=is_kept) as server,
+        ):
+            try:
+                yield server
+            finally:
+                is_kept = server.is_kept
     finally:
-        if is_over and not is_kept:
+        if not is_kept:
             await asyncio.to_thread(shutil.rmtree, store.data_dir, ignore_errors=True)
 
 
+def _refuse_settings(loaded: LoadedConfig) -> None:
+    """Only where the data is may be said: what else a running server does was said when it was started."""
+    given = [key for key, source in loaded.sources.items() if source == COMMAND_LINE and not key.startswith("store.")]
+    if given:
+        raise ConfigError(
+            f"a server runs on {loaded.config.store.data_dir}, with settings of its own, and would not hear of "
+            f"{', '.join(sorted(given))}: stop it, or leave them out"
+        )
+
+
 @asynccontextmanager
-async def _as_user(store: StoreConfig, name: str, *, is_ours: bool, is_kept: bool) -> AsyncIterator[DemoServer]:
+async def _as_user(
+    store: StoreConfig, name: str, *, is_ours: bool, is_made: bool, is_kept: bool
+) -> AsyncIterator[DemoServer]:
     """A new user of the running server, whose key is gone afterwards."""
     address = read_address(store.data_dir)
     if address is None:
@@ -112,6 +139,7 @@ async def _as_user(store: StoreConfig, name: str, *, is_ours: bool, is_kept: boo
         learns=trains["trains"],
         is_scripted=settings.get("engine", {}).get("type") == "scripted",
         is_ours=is_ours,
+        is_made=is_made,
         is_kept=is_kept,
     )
     try:

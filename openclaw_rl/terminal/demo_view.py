@@ -132,9 +132,9 @@ def event_line(event: Event) -> Text | None:
 
 def step_text(step: Step, turns: tuple[int, ...] = ()) -> str:
     """What a step learns from, and what it came to."""
-    samples = f"{len(step.sample_ids)} lessons"
+    samples = _lessons(len(step.sample_ids))
     if turns:
-        samples += f" (turns {', '.join(map(str, turns))})"
+        samples += f" (turn{'' if len(turns) == 1 else 's'} {', '.join(map(str, turns))})"
     if step.state == "planned":
         return f"trains on {samples} …"
     if step.state == "discarded":
@@ -142,6 +142,10 @@ def step_text(step: Step, turns: tuple[int, ...] = ()) -> str:
     loss, seconds = step.metrics.get("loss/total"), step.metrics.get("step/seconds")
     told = "" if loss is None else f", loss {loss:+.3f}"
     return f"learned from {samples}{told}" + ("" if seconds is None else f", {seconds:.1f} s")
+
+
+def _lessons(count: int) -> str:
+    return "1 lesson" if count == 1 else f"{count} lessons"
 
 
 def version_text(version: Version) -> Text:
@@ -165,7 +169,7 @@ def gate_text(version: Version) -> str:
 def point_text(point: Point) -> str:
     known = "" if point.capability is None else f", capability {share(point.capability)} of {point.num_items}"
     return (
-        f"{point.label.partition('.')[0]} after {point.num_lessons} lessons: preference {share(point.preference)}, "
+        f"{point.label.partition('.')[0]} after {_lessons(point.num_lessons)}: preference {share(point.preference)}, "
         f"{point.tokens:.0f} tokens, on topic {point.on_topic:.0%}{known}"
     )
 

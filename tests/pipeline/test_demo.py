@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,18 +21,21 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("demo")
-    settings = (
+def settings(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    return (
         "engine.type=embedded",
-        f"model.name={build_tiny_model(folder / 'model')}",
+        f"model.name={build_tiny_model(tmp_path_factory.mktemp('model'))}",
         "training.batch_size=2",
         "training.max_wait_s=0.5",
         "training.truncated=score",  # a random model never comes to an end
         "evaluation.eval_frequency=1",
         *OPEN_GATE,
     )
-    with Server(folder / "data", *settings) as running:
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, settings: tuple[str, ...]) -> Any:
+    with Server(tmp_path_factory.mktemp("demo") / "data", *settings) as running:
         yield running
 
 
@@ -87,3 +92,30 @@ def test_versions_are_evaluated_in_the_background_where_that_is_wished(server: S
     server.wait_until(lambda: "eval/capability" in metrics())
     assert 0.0 <= metrics()["eval/capability"] <= 1.0
     assert "openclaw_rl_eval_on_topic" in httpx.get(f"{server.url}/metrics", headers=server.headers).text
+
+
+def test_ctrl_c_leaves_what_was_learned_where_it_is(settings: tuple[str, ...], tmp_path: Path) -> None:
+    arguments = ("--minutes", "30", "--num-questions", "1", "--max-tokens", "24", "--json")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "openclaw_rl", "demo", *arguments, *settings],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path / "home")},
+    )
+    assert process.stderr is not None
+    seen = ""
+    while "v1.demo-brief candidate" not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    (place,) = tmp_path.glob("openclaw-rl-demo-*")
+    assert (found["is_interrupted"], found["data_dir"]) == (True, str(place))
+    (first, *_) = StoreReader.open(place).versions(every_model=True)
+    assert (first.label, Path(first.path).is_dir()) == ("v1.demo-brief", True)
+    assert not (place / "run" / "address.json").exists(), "its server is stopped"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ def written(tmp_path: Path) -> Iterator[Path]:
     start_logging(tmp_path / "log.jsonl", "info")
     yield tmp_path / "log.jsonl"
     for handler in root.handlers:
-        handler.close()
+        with suppress(OSError):  # as at the end of a process: what was not written is lost
+            handler.close()
     root.handlers[:] = before
     root.setLevel(level)
 
@@ -72,3 +74,25 @@ def test_what_is_no_secret_stays_as_it_is(written: Path) -> None:
         "status": 200,
         "turn": "s-18c5.3",
     }
+
+
+def test_a_log_that_cannot_be_written_is_told_once_and_in_one_line(
+    tmp_path: Path, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.jsonl").symlink_to("/dev/full")
+    request.getfixturevalue("written")
+    for number in range(5):
+        log.info("request %d", number)
+    log.warning("the store cannot be written")
+    seen = capfd.readouterr().err.splitlines()
+    assert seen == [
+        f"{tmp_path}/log.jsonl cannot be written (No space left on device): it misses what happens from now on",
+        "WARNING openclaw_rl.test: the store cannot be written",
+    ]
+
+
+def test_a_record_that_is_wrong_is_still_a_mistake_to_be_seen(written: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    record = logging.makeLogRecord({"msg": "%d requests", "args": ("many",)})
+    logging.getLogger().handlers[0].handle(record)
+    assert "Logging error" in capfd.readouterr().err
+    assert written.read_text() == ""

@@ -8,9 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def command(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
+def command(*arguments: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "openclaw_rl", *map(str, arguments)],
         stdin=subprocess.DEVNULL,
@@ -40,8 +40,16 @@ def command(*arguments: str | Path, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "200"},
+        env={**os.environ, "COLUMNS": "200", **(env or {})},
     )
+
+
+def until_said(stream: IO[str] | None, words: str) -> None:
+    assert stream is not None
+    seen: list[str] = []
+    while not (seen and words in seen[-1]):
+        seen.append(stream.readline())
+        assert seen[-1], "".join(seen)
 
 
 def run(*arguments: str | Path, cwd: Path, status: int = 0) -> tuple[str, str]:
@@ -110,11 +118,7 @@ def test_ctrl_c_shows_what_there_is_and_stops_the_server(tmp_path: Path) -> None
     place = tmp_path / "data"
     slow = ("engine.type=scripted", "engine.scripted.tokens_per_s=8")
     process = command("demo", "--minutes", "30", "--num-questions", "1", "--data-dir", place, *slow, cwd=tmp_path)
-    assert process.stdout is not None
-    seen: list[str] = []
-    while not (seen and "turn 1" in seen[-1]):
-        seen.append(process.stdout.readline())
-        assert seen[-1], "".join(seen)
+    until_said(process.stdout, "turn 1")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -140,6 +144,41 @@ def test_a_temporary_directory_is_removed_unless_it_is_to_be_kept(tmp_path: Path
         )
         assert done.returncode == 0, done.stderr
         assert len(list(tmp_path.glob("openclaw-rl-demo-*"))) == left
+
+
+def test_interrupted_before_anything_was_learned_nothing_is_left(tmp_path: Path) -> None:
+    cached = f"model.cache_dir={Path('~/.cache/openclaw-rl/models').expanduser()}"
+    slow = ("engine.type=scripted", "engine.scripted.tokens_per_s=8", cached)
+    environment = {"TMPDIR": str(tmp_path), "HOME": str(tmp_path / "home")}
+    process = command("demo", "--num-questions", "1", "--json", *slow, cwd=tmp_path, env=environment)
+    until_said(process.stderr, "turn 1")
+    (place,) = tmp_path.glob("openclaw-rl-demo-*")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert (found["is_interrupted"], found["data_dir"], found["versions"]) == (True, None, [])
+    assert not place.exists()
+
+
+def test_settings_that_a_running_server_would_not_hear_are_refused(server: Server, tmp_path: Path) -> None:
+    place = f"store.data_dir={server.data_dir}"
+    keys_before = len(reader(server).keys())
+    told = run("demo", "--turns", "1", place, "training.batch_size=2", "engine.type=scripted", cwd=tmp_path, status=2)[
+        1
+    ]
+    assert f"a server runs on {server.data_dir}, with settings of its own" in " ".join(told.split())
+    assert "engine.type, training.batch_size" in told
+    assert "stop it, or leave them out" in " ".join(told.split())
+    assert len(reader(server).keys()) == keys_before
+    run("demo", "--turns", "1", "--num-questions", "1", place, cwd=tmp_path)
+
+
+def test_a_demo_of_nothing_is_refused(tmp_path: Path) -> None:
+    assert "--turns" in run("demo", "--turns", "0", cwd=tmp_path, status=2)[1]
+    for minutes in ("0", "-1", "nan"):
+        told = run("demo", "--minutes", minutes, cwd=tmp_path, status=2)[1]
+        assert f"--minutes says for how long, and must be more than 0; got {minutes}" in told
 
 
 def test_a_server_that_does_not_learn_is_no_good_for_a_demo(tmp_path: Path) -> None:

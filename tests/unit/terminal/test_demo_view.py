@@ -15,7 +15,7 @@ from openclaw_rl.config import StoreConfig
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.users import Brief
 from openclaw_rl.terminal import plot
-from openclaw_rl.terminal.demo_events import Doing, Measured, Point
+from openclaw_rl.terminal.demo_events import Doing, Measured, Point, Stepped
 from openclaw_rl.terminal.demo_result import DemoResult, print_result, result_json
 from openclaw_rl.terminal.demo_server import DemoServer
 from openclaw_rl.terminal.demo_view import Board, board_view, event_line, showing
@@ -94,6 +94,17 @@ def test_every_event_but_waiting_is_a_line() -> None:
     assert str(event_line(EVENTS[18])) == "step 2  learned from 2 lessons, loss +0.250, 9.8 s"
 
 
+def test_one_lesson_is_one_lesson() -> None:
+    alone = step(1, "planned", sample_ids=("a",), metrics={})
+    assert str(event_line(Stepped(step=alone, turns=(3,)))) == "step 1  trains on 1 lesson (turn 3) …"
+    assert (
+        str(event_line(Stepped(step=step(1, sample_ids=("a",), metrics={}), turns=())))
+        == "step 1  learned from 1 lesson"
+    )
+    measured = str(event_line(Measured(point=point(1, 1, is_brief=True))))
+    assert measured.startswith("measured v1 after 1 lesson: preference ")
+
+
 def test_a_pipe_gets_lines_and_a_terminal_is_left_clean() -> None:
     pipe = io.StringIO()
     quiet = Board(title="t", preference="p", num_turns=None)
@@ -108,7 +119,7 @@ def test_a_pipe_gets_lines_and_a_terminal_is_left_clean() -> None:
     assert "\x1b[" in screen.getvalue()
 
 
-def result(*points: Point, **others: Any) -> DemoResult:
+def result(*points: Point, is_made: bool = False, is_kept: bool = True, **others: Any) -> DemoResult:
     server = DemoServer(
         store=StoreConfig(data_dir=Path("/data")),
         url="http://127.0.0.1:1",
@@ -118,7 +129,8 @@ def result(*points: Point, **others: Any) -> DemoResult:
         learns=True,
         is_scripted=False,
         is_ours=True,
-        is_kept=True,
+        is_made=is_made,
+        is_kept=is_kept,
     )
     given: dict[str, Any] = {
         "records": (),
@@ -158,6 +170,26 @@ def test_an_end_before_anything_was_learned_says_so() -> None:
     assert "Interrupted" in text
     assert "Nothing was learned" in text
     assert "versions --user" not in text
+
+
+@pytest.mark.parametrize(
+    ("is_made", "is_kept", "has_learned", "told", "data_dir"),
+    [
+        (False, True, True, "versions --user demo-brief --data-dir /data\n", "/data"),
+        (True, True, True, "versions --user demo-brief --data-dir /data   (remove it: rm -r /data)", "/data"),
+        (True, True, False, "Its directory stays: /data   (remove it: rm -r /data)", "/data"),
+        (True, False, False, "Its directory is removed", None),
+    ],
+)
+def test_what_is_left_of_an_interrupted_demo_is_told(
+    is_made: bool, is_kept: bool, has_learned: bool, told: str, data_dir: str | None
+) -> None:
+    versions = (version(1, "live"),) if has_learned else ()
+    shown = result(
+        point(0, 0, is_brief=False), versions=versions, is_interrupted=True, is_made=is_made, is_kept=is_kept
+    )
+    assert told in printed(shown)
+    assert result_json(shown, plot=None)["data_dir"] == data_dir
 
 
 def test_after_two_measurements_of_different_size_capability_is_not_compared() -> None:
