@@ -78,7 +78,9 @@ def take_in(folder: Path, versions: Path, line: str) -> Callable[[int], tuple[st
     scratch = unfinished(versions / f"import of {line}")
     shutil.rmtree(scratch, ignore_errors=True)
     weights = scratch / "weights"
-    weights.mkdir(parents=True)
+    versions.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for made in (scratch, weights):  # one by one: the mode is not that of parents
+        made.mkdir(mode=0o700)
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         shutil.copyfile(folder / name, weights / name)
     sync_folder(weights)

@@ -14,6 +14,7 @@ starts anew. What a process holds in memory leaves with the version that it belo
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
@@ -41,7 +42,7 @@ class Log(Protocol):
 
 
 class NotForgotten(OpenClawError):
-    """Something came in between, again and again."""
+    """Something came in between, again and again, or there are files that cannot be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,10 @@ class Forgetting:
     erase: Callable[[], Awaitable[bool]]
 
     async def forget(self, lesson: Lesson) -> Forgotten:
-        """`NotForgotten` if steps learn from it faster than it can be taken back; then nothing of it is lost."""
+        """`NotForgotten` if steps learn from it faster than it can be taken back, or files of a version stay.
+
+        Then its rows are still there, so that the same command does the rest; what was removed stays removed.
+        """
         with self.let_go(lesson.sessions):
             pass  # before anything is changed: a session that is being answered cannot go
         for _ in range(MAX_ROUNDS):
@@ -91,10 +95,20 @@ class Forgetting:
         )
 
     async def _remove_files(self, line: str, numbers: Sequence[int]) -> None:
+        """All that can be removed, before it complains about the rest."""
+        left: list[str] = []
         for version in await self.log.versions(line, every_model=True):
             if version.number in numbers and version.path:
-                # The whole checkpoint: the folder around what engines load.
-                await asyncio.to_thread(shutil.rmtree, Path(version.path).parent, ignore_errors=True)
+                folder = Path(version.path).parent  # the whole checkpoint: around what engines load
+                try:
+                    await asyncio.to_thread(_remove, folder)
+                except OSError as error:
+                    left.append(f"{folder} ({error.strerror or error})")
+        if left:
+            raise NotForgotten(
+                f"versions that learned from it cannot be removed: {', '.join(left)}; remove them yourself, or make "
+                "them removable, then forget it again"
+            )
 
     async def resume(self) -> None:
         """Erases what somebody deleted who was stopped before that."""
@@ -108,3 +122,10 @@ class Forgetting:
                 return True
             await asyncio.sleep(_ERASE_AGAIN_S)
         return False
+
+
+def _remove(folder: Path) -> None:
+    """As much of a folder as there is and can be removed; OSError says why the rest cannot."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        shutil.rmtree(folder)

@@ -49,7 +49,8 @@ def save_checkpoint(
     """
     with _beside(target) as work:
         trainer = work / _TRAINER
-        trainer.mkdir(parents=True)
+        for folder in (work, trainer):  # one by one: the mode is not that of parents
+            folder.mkdir(mode=0o700, parents=True)
         save_weights(work / WEIGHTS)
         crash_point("trainer.in_checkpoint")
         save_file(_optimiser_tensors(optimiser), trainer / _OPTIMISER)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,13 @@ def test_what_comes_in_lies_at_its_number_without_a_trainers_state(tmp_path: Pat
     assert sorted(one.name for one in versions.rglob("*")) == [
         *("adapter_config.json", "adapter_model.safetensors", "v7.ann", "weights")
     ]
+
+
+def test_only_the_owner_reaches_what_came_in(tmp_path: Path) -> None:
+    versions = tmp_path / "versions"
+    before = os.umask(0o022)
+    try:
+        path, _ = take_in(adapter(tmp_path / "w"), versions, "ann")(7)
+    finally:
+        os.umask(before)
+    assert [one.stat().st_mode & 0o777 for one in (versions, versions / "v7.ann", Path(path))] == [0o700] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -123,6 +124,25 @@ async def test_stopped_anywhere_the_next_try_leaves_nothing(store: SqliteStore, 
     assert await store.lessons.flag(TRACES_LEFT) is None
     assert found_in(tmp_path, "marker-1") == []
     assert (await states(store), await store.lessons.get_session("marker-1")) == (["live", "rolled_back"], None)
+
+
+async def test_files_that_cannot_be_removed_are_told_and_the_next_try_ends_it(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    """A link in the place of a folder is what nobody may remove with all that lies behind it, not even root."""
+    await learned(store, tmp_path)
+    folder, elsewhere = tmp_path / "versions" / "v1", tmp_path / "elsewhere"
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    whole = commands(store, tmp_path)
+    with pytest.raises(NotForgotten, match=re.escape(str(folder))) as told:
+        await whole.forget(session="other")
+    assert ("v1" in str(told.value), "forget it again" in str(told.value)) == (True, True)
+    assert not (tmp_path / "versions" / "v2").exists(), "what can be removed is, whatever else cannot"
+    assert await store.lessons.get_session("other") is not None, "the next try finds it"
+    folder.unlink()
+    assert (await whole.forget(session="other"))["deleted"] == ["v1", "v2"]
+    assert await store.lessons.get_session("other") is None
 
 
 class Learning:

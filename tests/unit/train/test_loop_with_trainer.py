@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from openclaw_rl.errors import TrainError
 from openclaw_rl.model.durable import unfinished
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.terminal.probes import open_files
 from openclaw_rl.train.trainer import Trainer
 from openclaw_rl.train.wire import StepOrder, StepReport
 from tests.faults.training_child import make_loop, make_releaser
@@ -83,3 +85,19 @@ async def test_a_place_that_cannot_be_written_to_is_a_delay(tiny: Path, tmp_path
         await loop.work(at_once=True)
         (version,) = await store.lessons.versions()
         assert (version.number, version.state) == (1, "live")
+
+
+async def test_only_the_owner_reaches_what_was_learned(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "versions"
+    before = os.umask(0o022)
+    try:
+        async with await SqliteStore.open(tmp_path) as store:
+            await put_samples(store, [sample(0)])
+            releaser = make_releaser(store)
+            await releaser.restore()
+            await make_loop(store, Here(new_trainer(tiny)), releaser, folder).work(at_once=True)
+    finally:
+        os.umask(before)
+    made = (folder, folder / "v1", folder / "v1" / "trainer")
+    assert [path.stat().st_mode & 0o777 for path in made] == [0o700] * 3
+    assert open_files(tmp_path) == []
