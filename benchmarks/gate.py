@@ -85,7 +85,7 @@ class Court:
         """To the end of its release; then the parent answers again, whatever became of it."""
         bench = self._bench
         await bench.copy_turns(self._making, candidate.line, to=line, until=candidate.until)
-        await bench.releaser.roll_back(line, parent)
+        await bench.releaser.roll_back(line, parent, untried=True)
         made = await bench.put_candidate(line, candidate.folder, candidate.sha256)
         row, seconds = await bench.release(made)
         if row.state == "candidate":
@@ -128,7 +128,7 @@ async def roll_back(bench: Bench, making: Bench, candidate: Candidate) -> Rollba
     line, lessons = f"watched-{candidate.name}", bench.store.lessons
     await bench.copy_turns(making, candidate.line, to=line, until=candidate.until)
     version = await bench.put_candidate(line, candidate.folder, candidate.sha256)
-    await bench.releaser.roll_back(line, version.number)
+    await bench.releaser.roll_back(line, version.number, untried=True)
     live_at = ((await bench.version(line, version.number)).gate or {})["live_at"]
     limits = WatchLimits.of(bench.config.release)
     before = await lessons.served_turns(line, BASE_VERSION, since=0.0, limit=limits.watch_turns)

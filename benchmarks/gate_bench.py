@@ -227,7 +227,7 @@ class Bench:
         config = self.config.model_copy(update={"training": training})
 
         async def put_live(version: Version) -> None:
-            await self.releaser.roll_back(version.line, version.number)
+            await self.releaser.roll_back(version.line, version.number, untried=True)
 
         lessons, models = self.store.lessons, self.models
         loop = make_train_loop(config, lessons, models.trainer, models.renderer, release=put_live)

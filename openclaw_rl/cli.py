@@ -346,14 +346,19 @@ def versions(
         return
     from openclaw_rl.terminal.gate_text import show_version
 
-    if not (digits := number.removeprefix("v")).isdecimal():
-        raise typer.BadParameter(f"{number!r} is no number of a version, such as 3", param_hint="N")
-    show_version(store, int(digits), user=user or "local", as_json=as_json)
+    show_version(store, version_argument(number), user=user or "local", as_json=as_json)
+
+
+def version_argument(text: str) -> int:
+    """The number of a version, with or without its v."""
+    if not (digits := text.removeprefix("v")).isdecimal():
+        raise typer.BadParameter(f"{text!r} is no number of a version, such as 3", param_hint="N")
+    return int(digits)
 
 
 @app.command()
 def rollback(
-    number: Annotated[int, typer.Argument(metavar="N", min=0, help="The version to go back to; 0 is the base model.")],
+    number: Annotated[str, typer.Argument(metavar="N", help="The version to go back to; 0 is the base model.")],
     user: Annotated[str, typer.Option("--user", metavar="USER", help="Whose version.")] = "local",
     data_dir: DataDir = None,
     config: ConfigFiles = None,
@@ -363,7 +368,7 @@ def rollback(
     store = load(data_dir, config, overrides).config.store
     from openclaw_rl.terminal.versions import roll_back
 
-    roll_back(store, number, user=user)
+    roll_back(store, version_argument(number), user=user)
 
 
 @app.command()
@@ -476,7 +481,7 @@ def demo(
         int | None, typer.Option("--turns", min=1, metavar="N", help="How many questions are asked.", show_default="24")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, metavar="M", help="Instead of --turns: for how long.")
+        float | None, typer.Option("--minutes", metavar="M", help="Instead of --turns: for how long, more than 0.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Of questions, answers and words.")] = 0,
     num_questions: Annotated[

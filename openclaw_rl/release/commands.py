@@ -73,9 +73,9 @@ class Serving:
         """`NotReady` as long as what the last run left is not loaded: before that nobody knows what answers."""
         try:
             async with asyncio.timeout(START_S):
-                await self.releaser.settled()
+                await self.releaser.loaded_live()
         except TimeoutError:
-            raise NotReady("the server still loads, or tries, what the last run left; ask again in a moment") from None
+            raise NotReady("the server still loads what the last run left; ask again in a moment") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

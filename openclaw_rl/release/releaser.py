@@ -14,7 +14,8 @@ Nothing here stops a request: running ones end on their version, and an engine t
 cannot be loaded or tried now is tried again by itself, line by line, after pauses that double.
 
 Rows say what answers. Whoever changes that holds `_deciding`, and looks at the row first; `_releasing` is held from a
-candidate's publication to its end, and may wait for `_deciding`, never the other way round.
+candidate's publication to its end, and may wait for `_deciding`, never the other way round. A person who goes back, or
+takes a lesson back, does not wait for a gate: what is examined then is left, and the rows say what is tried next.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from openclaw_rl.types import (
     Undone,
     Version,
     VersionState,
+    ancestry,
     candidate_chain,
     version_label,
 )
@@ -49,6 +51,9 @@ from openclaw_rl.types import (
 _log = logging.getLogger(__name__)
 
 RETRY_S, MAX_RETRY_S = 1.0, 300.0
+
+_Examined = tuple[dict[str, Json], str, Verdict | None]
+"""What was measured, why it may not answer, empty if it may, and what the proof says, if it came to that."""
 
 
 class Versions(Protocol):
@@ -68,6 +73,8 @@ class Versions(Protocol):
     ) -> None: ...
 
     async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]: ...
+
+    async def was_taken_back(self, line: str, numbers: Collection[int]) -> bool: ...
 
     async def forget_files(self, line: str, numbers: Sequence[int]) -> None: ...
 
@@ -117,9 +124,11 @@ class Releaser:
         self._live = live
         self._save_every = save_every
         self._on_change = on_change
-        self._settled = asyncio.Event()
+        self._loaded, self._settled = asyncio.Event(), asyncio.Event()
         self._deciding = asyncio.Lock()
         self._releasing = asyncio.Lock()
+        self._examining: tuple[str, asyncio.Task[_Examined]] | None = None
+        """The line whose candidate is examined now."""
         self._waiting: set[str] = set()
         """Lines with something that cannot be done now; `run` does it."""
         self._parked = asyncio.Queue[str]()
@@ -140,6 +149,7 @@ class Releaser:
         self._live.expect(live)
         for line in live:
             await self._settle_or_park(line, self._load)
+        self._loaded.set()
         for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
             await self._settle_or_park(line, self._settle)
         self._settled.set()
@@ -167,6 +177,10 @@ class Releaser:
             pause_s = min(2 * pause_s, MAX_RETRY_S)
             is_done = await self._settle_or_park(line, self._settle)
         self._waiting.remove(line)
+
+    async def loaded_live(self) -> None:
+        """Waits until what was live was loaded, or could not be: from then on a person may choose another."""
+        await self._loaded.wait()
 
     async def settled(self) -> None:
         """Waits until what the last run left was tried once: before that nobody knows what to build on."""
@@ -221,32 +235,49 @@ class Releaser:
         """Puts a candidate live, or rejects it; False if neither can be done now."""
         answering = BASE_VERSION if parent is None else parent.label
         await self._shelf.drop_aside(version.line, keep=(answering,))
-        try:
-            gate, reason, verdict = await self._examine(version, parent, proving)
-        except (EngineLost, EngineUnavailable, TrainError) as error:
-            # Kept as a candidate, and tried again.
-            _log.error("version %s waits: %s", version.label, error)
-            return False
-        except EngineError as error:
-            # It is refused, or computes nothing that could be answered with.
-            await self._reject(version, str(error), blameless=isinstance(error, EngineRefused))
-            await self._shelf.unload(version.label)
+        async with self._held(version, parent):
+            try:
+                found = await self._examined(version, parent, proving)
+            except (EngineLost, EngineUnavailable, TrainError) as error:
+                # Kept as a candidate, if it is one still, and tried again.
+                _log.error("version %s waits: %s", version.label, error)
+                return not _is_candidate(version, await self._log.versions(version.line))
+            except EngineError as error:
+                # It is refused, or computes nothing that could be answered with.
+                await self._reject(version, str(error), blameless=isinstance(error, EngineRefused))
+                return True
+            if found is None:
+                return True
+            gate, reason, verdict = found
+            if verdict == "no effect":
+                await self._build_on(version, reason, gate=gate)
+            elif reason:
+                await self._reject(version, reason, gate=gate, blameless=verdict == "other weights")
+            elif await self._go_live(version, instead_of=answering, gate={**gate, "live_at": time.time()}):
+                _log.info("version %s is live", version.label)
+                await self._shelf.step_aside(version.line, answering, now=version.label)
             return True
-        if verdict == "no effect":
-            await self._build_on(version, reason, gate=gate)
-        elif reason:
-            await self._reject(version, reason, gate=gate, blameless=verdict == "other weights")
-        elif await self._go_live(version, instead_of=answering, gate={**gate, "live_at": time.time()}):
-            _log.info("version %s is live", version.label)
-            await self._shelf.step_aside(version.line, answering, now=version.label)
-            return True
-        await self._shelf.unload(version.label)
-        return True
 
-    async def _examine(
-        self, version: Version, parent: Version | None, proving: Proving
-    ) -> tuple[dict[str, Json], str, Verdict | None]:
-        """What was measured, why it may not answer, empty if it may, and what the proof says, if it came to that."""
+    async def _examined(self, version: Version, parent: Version | None, proving: Proving) -> _Examined | None:
+        """None if somebody decided meanwhile that it is not to be tried against this parent any more."""
+        task = asyncio.create_task(self._examine(version, parent, proving))
+        self._examining = (version.line, task)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if me is not None and me.cancelling():
+                raise
+            _log.info("version %s is not examined any more", version.label)
+            return None
+        finally:
+            self._examining = None
+
+    def _stop_examining(self, line: str) -> None:
+        if self._examining is not None and self._examining[0] == line:
+            self._examining[1].cancel()
+
+    async def _examine(self, version: Version, parent: Version | None, proving: Proving) -> _Examined:
         await self._shelf.load(version)
         crash_point("release.published")
         report = await self._gate.measure(version, parent)
@@ -281,33 +312,59 @@ class Releaser:
             crash_point("release.marked")
 
     async def _reject(self, version: Version, reason: str, *, gate: Json = None, blameless: bool = False) -> None:
-        _log.warning("version %s is rejected: %s", version.label, reason)
-        await self._mark(version, "rejected", reason=reason, gate=gate, blameless=blameless)
-        if blameless:
-            self._refusals[version.line] = f"version {version.label} is rejected, and its samples wait: {reason}"
-        crash_point("release.marked")
+        async with self._deciding:
+            if not _is_candidate(version, await self._log.versions(version.line)):
+                return  # undone, or put live by somebody, meanwhile
+            _log.warning("version %s is rejected: %s", version.label, reason)
+            await self._mark(version, "rejected", reason=reason, gate=gate, blameless=blameless)
+            if blameless:
+                self._refusals[version.line] = f"version {version.label} is rejected, and its samples wait: {reason}"
+            crash_point("release.marked")
 
-    async def roll_back(self, line: str, number: int, *, reason: str = "", instead_of: int | None = None) -> str:
+    async def roll_back(
+        self, line: str, number: int, *, reason: str = "", instead_of: int | None = None, untried: bool = False
+    ) -> str:
         """Makes an earlier version of a line live, 0 for the base model; the label that answers from now on.
 
-        With `instead_of` only if that one answers still; `reason` is why it does not any more.
+        With `instead_of` only if that one answers still; `reason` is why it does not any more. `NoSuchVersion` if it
+        never answered, and so may be what a gate is there for, unless it is to be made live `untried`, or if what it
+        learned was taken back.
         """
         async with self._deciding:
             if instead_of is not None:
                 now = _live_version(await self._log.versions(line))
                 if now is None or now.number != instead_of:
                     return BASE_VERSION if now is None else now.label
+            if number and not untried:
+                await self._check_answered(line, number)
             return await self._roll_back(line, number, reason or f"version {number} was put live")
+
+    async def _check_answered(self, line: str, number: int) -> None:
+        known = await self._numbered(line)
+        version = self._with_files(known, number)
+        if not version.was_live:
+            why = f": {version.reason}" if version.reason else ""
+            have = ", ".join(str(n) for n, one in known.items() if one.path and one.was_live)
+            state = (
+                "is not through its gate" if version.state == "candidate" else f"never answered ({version.state}{why})"
+            )
+            raise NoSuchVersion(f"version {number} {state}; what answered before: 0, {have}".rstrip(", "))
+        if await self._log.was_taken_back(line, ancestry(list(known.values()), number)):
+            raise NoSuchVersion(
+                f"what version {number} learned was taken back ({version.reason}), and is learned again without that; "
+                "`openclaw-rl versions` shows how far it is"
+            )
 
     async def _roll_back(self, line: str, number: int, reason: str) -> str:
         known = await self._numbered(line)
         now = next((version for version in known.values() if version.state == "live"), None)
         if number:
-            self._with_files(known, number)
+            await self._shelf.load(self._with_files(known, number))
         if now is not None and now.number == number:
+            self._live.set(line, now.label)
             return now.label
+        self._stop_examining(line)
         if number:
-            await self._shelf.load(known[number])
             self._live.set(line, known[number].label)
             # It is watched from now on: what it did before is known to whoever wants it back.
             await self._mark(known[number], "live", gate={**(known[number].gate or {}), "live_at": time.time()})
@@ -336,29 +393,26 @@ class Releaser:
                 except EngineRefused as error:
                     _log.error("version %s cannot be gone back to: %s", back.label, error)
                     unusable.add(back.number)
+            if undone.plan.undone:
+                self._stop_examining(lesson.line)
             # Only now: the train loop may have made a version of it a moment ago.
             known, plan = await self._numbered(lesson.line), undone.plan
             if plan.back_to != plan.answering:
-                await self._answer_instead(lesson, plan.back_to, plan.answering)
+                await self._answer_instead(lesson.line, plan.back_to, plan.answering)
             if plan.back_to and plan.back_to != plan.answering:
                 back = known[plan.back_to]
                 await self._mark(back, "live", gate={**(back.gate or {}), "live_at": time.time()})
-            held = {version_label(lesson.line, one) for one in plan.holding}
-            if lesson.turn is None:
-                await self._shelf.forget_aside(lesson.line, held)
+            if lesson.turn is None:  # it is to be forgotten: nothing of it stays, not even for a request on its way
+                await self._shelf.forget(lesson.line, [version_label(lesson.line, one) for one in plan.holding])
             for number in plan.undone:
                 if number in known:  # and not another model's
                     self._on_change(replace(known[number], state="rolled_back", reason=reason))
             return undone
 
-    async def _answer_instead(self, lesson: Lesson, number: int, of: int) -> None:
-        line, before = lesson.line, version_label(lesson.line, of)
+    async def _answer_instead(self, line: str, number: int, of: int) -> None:
         label = version_label(line, number) if number else BASE_VERSION
         self._live.set(line, label if number else None)
-        if lesson.turn is None:  # it is to be forgotten: nothing of it stays, not even for a request on its way
-            await self._shelf.unload(before)
-        else:
-            await self._shelf.step_aside(line, before, now=label)
+        await self._shelf.step_aside(line, version_label(line, of), now=label)
 
     async def _numbered(self, line: str) -> dict[int, Version]:
         return {version.number: version for version in await self._log.versions(line)}
@@ -384,19 +438,28 @@ class Releaser:
             yield BASE_VERSION
             return
         version = self._with_files(await self._numbered(line), number)
-        self._shelf.look_at(version)
-        try:
+        async with self._held(version):
             await self._shelf.load(version)
             yield version.label
+
+    @asynccontextmanager
+    async def _held(self, *versions: Version | None) -> AsyncIterator[None]:
+        """What is loaded of these stays until the end; what neither answers nor may soon goes then."""
+        held = [version for version in versions if version is not None]
+        for version in held:
+            self._shelf.look_at(version)
+        try:
+            yield
         finally:
-            if self._shelf.look_away(version):
-                await self._unload_unneeded(version)
+            for version in held:
+                if self._shelf.look_away(version):
+                    await self._unload_unneeded(version)
 
     async def _unload_unneeded(self, version: Version) -> None:
         async with self._deciding:
-            now = (await self._numbered(version.line)).get(version.number)
-            is_needed = now is not None and now.state in ("live", "candidate")
-            if not is_needed and not self._shelf.is_aside(version.label):
+            known = await self._log.versions(version.line)
+            needed = {_answering(known), *(one.label for one in candidate_chain(known))}
+            if version.label not in needed and not self._shelf.is_aside(version.label):
                 await self._shelf.unload(version.label)
 
     async def _mark(

@@ -37,7 +37,10 @@ class Shelf:
         """Now, or when nobody looks at it any more."""
         if self._looked_at[label]:
             self._left.add(label)
-            return
+        else:
+            await self._retire(label)
+
+    async def _retire(self, label: str) -> None:
         with suppress(EngineError):  # an engine that is away has unloaded it already
             await self._engine.retire(label)
 
@@ -56,10 +59,12 @@ class Shelf:
         if aside is not None and aside not in keep:
             await self.unload(aside)
 
-    async def forget_aside(self, line: str, labels: Collection[str]) -> None:
-        """Unloads what is aside if it is one of these."""
+    async def forget(self, line: str, labels: Collection[str]) -> None:
+        """Unloads all of these now, whoever looks at them."""
         if self._aside.get(line) in labels:
-            await self.drop_aside(line)
+            del self._aside[line]
+        for label in labels:
+            await self._retire(label)
 
     def look_at(self, version: Version) -> None:
         self._looked_at[version.label] += 1

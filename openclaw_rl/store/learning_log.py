@@ -309,6 +309,10 @@ class LearningLog:
         self._sampled.set()
         return retired
 
+    async def was_taken_back(self, line: str, numbers: Collection[int]) -> bool:
+        """Whether something that made one of these versions was given back since, or is not to be learned any more."""
+        return await self._transact(lambda connection: undoing.was_taken_back(connection, line, numbers))
+
     async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
         """The last turns of a line, on which a candidate is tried; the newest first."""
         return await self._transact(

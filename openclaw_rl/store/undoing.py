@@ -14,7 +14,18 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, false, func, or_
 
 from openclaw_rl.store import lessons, schema, steps
 from openclaw_rl.store.sqlite import overwriting
-from openclaw_rl.types import PRESENT_MODEL, TRACES_LEFT, Lesson, Skip, Step, Undoing, Undone, Version, plan_undoing
+from openclaw_rl.types import (
+    PRESENT_MODEL,
+    TRACES_LEFT,
+    Json,
+    Lesson,
+    Skip,
+    Step,
+    Undoing,
+    Undone,
+    Version,
+    plan_undoing,
+)
 
 FORGOTTEN = "a conversation that it learned from was forgotten"
 
@@ -69,11 +80,11 @@ def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
         this = (_version.line == lesson.line, _version.number.in_(plan.holding))
         connection.execute(update(schema.version).where(*this).values(path="", gate="null", reason=FORGOTTEN))
         for session in lesson.sessions:
-            named = (_version.line == lesson.line, func.instr(_version.reason, session) > 0)
-            connection.execute(update(schema.version).where(*named).values(reason=FORGOTTEN))
             lessons.delete_session(connection, session)
+        for version in steps.versions(connection, lesson.line, every_model=True):
+            _forget_in_version(connection, version, lesson)
         for step in taken:
-            _forget_names(connection, step, lesson)
+            _forget_in_step(connection, step, lesson)
         connection.execute(delete(schema.baseline).where(schema.baseline.c.line == lesson.line))
     lessons.set_flag(connection, TRACES_LEFT, "yes")
     return True
@@ -84,6 +95,17 @@ def num_returned(connection: Connection) -> dict[str, int]:
     waits = (_sample.step.is_(None), _sample.is_returned, lessons.of_present_model(connection))
     query = select(_sample.line, func.count()).where(*waits)
     return {line: count for line, count in connection.execute(query.group_by(_sample.line))}  # noqa: C416
+
+
+def was_taken_back(connection: Connection, line: str, numbers: Collection[int]) -> bool:
+    """Whether samples that made one of these versions were given back since, or taken out for good."""
+    made = [step for step in steps.line_steps(connection, line) if step.number in numbers]
+    gone = (
+        and_(_sample.id.in_(step.sample_ids), _sample.step.is_distinct_from(step.number))
+        for step in made
+        if step.sample_ids
+    )
+    return connection.scalar(select(func.count()).where(_sample.line == line, or_(false(), *gone))) != 0
 
 
 def _plans(
@@ -164,13 +186,29 @@ def _skip_for_good(connection: Connection, lesson: Lesson, mine: ColumnElement[b
     return len(ids)
 
 
-def _forget_names(connection: Connection, step: Step, lesson: Lesson) -> None:
-    left = {
+def _unnamed(lesson: Lesson, value: Json) -> Json:
+    """What a gate reported, or any part of it, with no name of the lesson's turns in it."""
+    if isinstance(value, str):
+        return lesson.unnamed(value)
+    if isinstance(value, dict):
+        return {key: _unnamed(lesson, inner) for key, inner in value.items()}
+    return [_unnamed(lesson, inner) for inner in value] if isinstance(value, list) else value
+
+
+def _forget_in_version(connection: Connection, version: Version, lesson: Lesson) -> None:
+    """Its gate may have tried it on a turn that it never learned from."""
+    reason, gate = lesson.unnamed(version.reason), _unnamed(lesson, version.gate)
+    if (reason, gate) != (version.reason, version.gate):
+        this = (_version.line == version.line, _version.number == version.number)
+        changes = {"reason": reason, "gate": orjson.dumps(gate).decode()}
+        connection.execute(update(schema.version).where(*this).values(changes))
+
+
+def _forget_in_step(connection: Connection, step: Step, lesson: Lesson) -> None:
+    changes = {
         name: orjson.dumps([one for one in getattr(step, name) if not lesson.holds(one)]).decode()
         for name in ("sample_ids", "replayed_ids")
     }
-    changes: dict[str, str] = dict(left)
-    if any(session in step.reason for session in lesson.sessions):
-        changes["reason"] = FORGOTTEN
+    changes["reason"] = lesson.unnamed(step.reason)
     this = (_step.line == step.line, _step.number == step.number)
     connection.execute(update(schema.step).where(*this).values(changes))

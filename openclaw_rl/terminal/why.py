@@ -36,8 +36,8 @@ from openclaw_rl.types import (
     Step,
     Version,
     ancestry,
-    split_turn_id,
     turn_id,
+    turn_of_sample,
     version_label,
 )
 
@@ -151,7 +151,7 @@ class _Teller:
 
     def _lesson(self, sample_id: str) -> Told | None:
         try:
-            session, index = split_turn_id(sample_id.partition("+")[0])
+            session, index = turn_of_sample(sample_id)
             (lesson,) = read_lessons(self._reader, session, index)
         except (ValueError, NotFound):
             return None

@@ -71,8 +71,8 @@ def _without(line: bytes, lesson: Lesson) -> bytes | None:
     for name in ("samples", "replayed"):
         if name in record:
             record[name] = [one for one in record[name] if not lesson.holds(one)]
-    if any(session in record.get("reason", "") for session in lesson.sessions):
-        record["reason"] = ""
+    if "reason" in record:
+        record["reason"] = lesson.unnamed(record["reason"])
     return orjson.dumps(record)
 
 

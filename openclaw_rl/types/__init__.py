@@ -50,6 +50,7 @@ from openclaw_rl.types.learning import (
     Vote,
     Weights,
     sample_id,
+    turn_of_sample,
 )
 from openclaw_rl.types.lineage import Lesson, Undoing, Undone, ancestry, num_steps_since, plan_undoing, stranded
 from openclaw_rl.types.messages import (
@@ -182,6 +183,7 @@ __all__ = [
     "split_turn_id",
     "stranded",
     "turn_id",
+    "turn_of_sample",
     "version_label",
     "version_number",
 ]

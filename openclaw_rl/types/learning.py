@@ -17,12 +17,12 @@ Worked example, "no, shorter please" after an answer of 90 tokens, method `combi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.engine import VersionSpan
 from openclaw_rl.types.messages import Message, Tool
-from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, turn_id
+from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, split_turn_id, turn_id
 
 Score = Literal[-1, 0, 1]
 Question = Literal["score", "hint"]
@@ -208,6 +208,12 @@ class Exercise:
 def sample_id(session: str, index: int, kind: SampleKind) -> str:
     """A turn makes at most one sample of each kind, so its name says which."""
     return turn_id(session, index) if kind == "turn" else f"{turn_id(session, index)}+{kind}"
+
+
+def turn_of_sample(name: str) -> tuple[str, int]:
+    """The session and index of what `sample_id` named; ValueError if it is no such name."""
+    turn, plus, kind = name.rpartition("+")
+    return split_turn_id(turn if plus and kind in get_args(SampleKind) else name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

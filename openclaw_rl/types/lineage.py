@@ -8,12 +8,13 @@ A lesson is never taken out of weights: the last version before it answers, and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from openclaw_rl.types.checks import require
+from openclaw_rl.types.learning import turn_of_sample
 from openclaw_rl.types.training import Step, Version, head_number
-from openclaw_rl.types.turns import split_turn_id
 
 _UNDECIDED = ("candidate", "no_effect", "retired")
 """States of a version against which nothing was found."""
@@ -38,10 +39,19 @@ class Lesson:
         if self.everything:
             return True
         try:
-            turn = split_turn_id(sample_id.partition("+")[0])
+            turn = turn_of_sample(sample_id)
         except ValueError:
             return False
         return turn == self.turn or turn[0] in self.sessions
+
+    def unnamed(self, text: str) -> str:
+        """A reason or a gate's objection, without the names of turns of its sessions.
+
+        All of them name one as `turn SESSION.INDEX`, between blanks. The word before it belongs to the name: a session
+        may be called 0, and 0.50 is a number.
+        """
+        sessions = "|".join(map(re.escape, self.sessions))
+        return re.sub(rf"(?<!\S)turn (?:{sessions})\.[0-9]+(?!\S)", "a forgotten turn", text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +107,7 @@ def plan_undoing(
     back_to = answering
     if answering in holding:
         back_to = min(set(ancestry(versions, answering)) & holding)
-        while back_to and (back_to in holding or not known[back_to].path or back_to in unusable):
+        while back_to and (back_to in holding or back_to in unusable or not _may_answer(known[back_to])):
             back_to = known[back_to].parent
     again = set(way[: way.index(back_to)] if back_to in way else way) if answering in holding else set(way) & holding
     rolled_back = {one for one in holding | again if known[one].state not in ("rejected", "rolled_back")}
@@ -108,6 +118,11 @@ def plan_undoing(
         rebuilt=() if lesson.everything else tuple(sorted(again)),
         holding=tuple(sorted(holding)),
     )
+
+
+def _may_answer(version: Version) -> bool:
+    """Whether it has files, and a gate let it answer before: those below the last of a chain were never tried."""
+    return bool(version.path) and version.was_live
 
 
 def ancestry(versions: Sequence[Version], number: int) -> list[int]:

@@ -206,11 +206,18 @@ class Rows:
         gate: Json = None,
         blameless: bool = False,
     ) -> None:
+        if state == "live":
+            for other, row in self.rows.items():
+                if row.state == "live" and other != number:
+                    self.rows[other] = replace(row, state="retired")
         before = self.rows[number]
         self.rows[number] = replace(before, state=state, reason=reason, gate=before.gate if gate is None else gate)
 
     async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]:
         return []
+
+    async def was_taken_back(self, line: str, numbers: Collection[int]) -> bool:
+        return False
 
     async def forget_files(self, line: str, numbers: Sequence[int]) -> None:
         raise AssertionError("all of these are new")

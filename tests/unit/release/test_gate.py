@@ -168,6 +168,11 @@ answers of twice the length, and 2.06 times it is on questions of its own: of se
 `clean` is the longest of 27 that learned from people."""
 
 
+def speaking_as_long_as(lengths: Sequence[int]) -> Callable[[str], str]:
+    by_question = dict(zip((*PROBES, *TOOL_PROBES), lengths, strict=True))
+    return lambda question: " ".join(f"word{n}" for n in range(1, by_question[question]))
+
+
 @pytest.mark.parametrize(
     ("candidate", "parent", "stopped"), [("doubling", "base", True), ("clean", "clean parent", False)]
 )
@@ -176,8 +181,7 @@ async def test_twice_the_length_as_it_was_measured_is_stopped_and_the_longest_cl
 ) -> None:
     rig = Rig()
     for version, which in (("v0", "base"), ("v1", parent), ("v2", candidate)):
-        lengths = dict(zip((*PROBES, *TOOL_PROBES), LENGTHS[which], strict=True))
-        rig.engine.policies[version] = lambda q, lengths=lengths: " ".join(f"word{n}" for n in range(1, lengths[q]))
+        rig.engine.policies[version] = speaking_as_long_as(LENGTHS[which])
     report = await rig.measure(replace(VERSION, number=2, parent=1), replace(VERSION, state="live"))
     assert ("release.max_length" in report.reason) == stopped
 

@@ -15,6 +15,7 @@ from openclaw_rl.types import Publication, Version
 from tests.unit.release.fakes import VERSION, FakeEngine, OpenDoor, Rows
 
 SECOND = replace(VERSION, number=2, parent=1, path="/v2")
+HEARD = replace(VERSION, state="retired", gate={"live_at": 0.0})
 
 
 class Rig:
@@ -36,7 +37,6 @@ async def test_a_good_candidate_becomes_live_and_its_parent_stays_loaded_until_t
     assert (rig.state(1), await rig.live.label("local"), rig.engine.retired) == (("live", ""), "v1", [])
     rig.rows.rows[2] = SECOND
     await rig.releaser.release(SECOND)
-    rig.rows.rows[1] = replace(rig.rows.rows[1], state="retired")  # as the store does
     assert (await rig.live.label("local"), rig.engine.retired) == ("v2", []), "who has chosen v1 finds it"
     rig.rows.rows[3] = replace(VERSION, number=3, parent=2, path="/v3")
     await rig.releaser.release(rig.rows.rows[3])
@@ -118,7 +118,7 @@ async def test_a_version_whose_file_is_gone_does_not_keep_the_base_model_from_an
 
 
 async def test_going_back() -> None:
-    rig = Rig(replace(VERSION, state="retired", gate={"parent": "v0"}), replace(SECOND, state="live"))
+    rig = Rig(replace(VERSION, state="retired", gate={"parent": "v0", "live_at": 0.0}), replace(SECOND, state="live"))
     await rig.releaser.restore()
     assert await rig.live.label("local") == "v2"
     assert await rig.releaser.roll_back("local", 1) == "v1"
@@ -137,7 +137,7 @@ async def test_going_back() -> None:
 
 
 async def test_going_back_from_a_version_that_answers_no_more_does_nothing() -> None:
-    rig = Rig(replace(VERSION, state="retired"), replace(SECOND, state="live"))
+    rig = Rig(HEARD, replace(SECOND, state="live", gate={"live_at": 0.0}))
     await rig.releaser.restore()
     assert await rig.releaser.roll_back("local", 0, reason="bad", instead_of=1) == "v2"
     assert rig.state(2)[0] == "live"
@@ -146,7 +146,7 @@ async def test_going_back_from_a_version_that_answers_no_more_does_nothing() -> 
 
 
 async def test_what_answers_again_is_not_unloaded_with_the_next_candidate() -> None:
-    rig = Rig(replace(VERSION, state="retired"), replace(SECOND, state="live"))
+    rig = Rig(HEARD, replace(SECOND, state="live", gate={"live_at": 0.0}))
     await rig.releaser.restore()
     await rig.releaser.roll_back("local", 1)
     await rig.releaser.roll_back("local", 2)

@@ -65,11 +65,21 @@ class HeldDoor(OpenDoor):
         super().__init__(mad=mad)
         self.go_on, self.is_asked = asyncio.Event(), asyncio.Event()
         self.go_on.set()
+        self.is_deaf = False
+        """It goes on although nobody asks any more, as one does whose answer is on its way."""
+        self.error: Exception | None = None
 
     async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
         report = await super().measure(candidate, parent)
         self.is_asked.set()
-        await self.go_on.wait()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            if not self.is_deaf:
+                raise
+            await self.go_on.wait()
+        if self.error is not None:
+            raise self.error
         return report
 
 
@@ -165,10 +175,84 @@ async def test_going_back_while_a_candidate_is_at_its_gate_is_not_undone_by_it(s
     rig.door.is_asked.clear()
     await asyncio.wait_for(rig.door.is_asked.wait(), 10.0)
     await rig.releaser.roll_back("local", 0)
-    rig.door.go_on.set()
-    await asyncio.wait_for(at_gate, 10.0)
+    await asyncio.wait_for(at_gate, 10.0)  # and nobody waits for the gate
     assert (await states(store), await rig.live.label("local")) == (["rolled_back", "retired"], None)
     assert "v2" in rig.engine.retired
+
+
+async def at_the_gate(rig: Rig, candidate: Version) -> asyncio.Task[None]:
+    """Its release, which stands at the gate until `go_on`."""
+    rig.door.go_on.clear()
+    rig.door.is_asked.clear()
+    releasing = asyncio.create_task(rig.releaser.release(candidate))
+    await asyncio.wait_for(rig.door.is_asked.wait(), 10.0)
+    return releasing
+
+
+async def test_what_has_not_passed_its_gate_cannot_be_put_live(store: SqliteStore) -> None:
+    rig = Rig(store, mad=(2,))
+    await rig.releaser.restore()
+    releasing = await at_the_gate(rig, await add(store, 1, 0))
+    with pytest.raises(NoSuchVersion, match="version 1 is not through its gate; what answered before: 0$"):
+        await rig.releaser.roll_back("local", 1)
+    rig.door.go_on.set()
+    await releasing
+    await rig.releaser.release(await add(store, 2, 1))
+    with pytest.raises(NoSuchVersion, match=r"2 never answered \(rejected: it is mad\); what answered before: 0, 1$"):
+        await rig.releaser.roll_back("local", 2)
+    assert (await states(store), await rig.live.label("local")) == (["live", "rejected"], "v1")
+
+
+@pytest.mark.parametrize("mad", [(), (1,)])
+async def test_what_is_put_live_untried_while_it_is_at_its_gate_stays_loaded(
+    store: SqliteStore, mad: tuple[int, ...]
+) -> None:
+    rig = Rig(store, mad=mad)
+    rig.door.is_deaf = True
+    await rig.releaser.restore()
+    releasing = await at_the_gate(rig, await add(store, 1, 0))
+    assert await rig.releaser.roll_back("local", 1, untried=True) == "v1"
+    rig.door.go_on.set()
+    await asyncio.wait_for(releasing, 10.0)
+    assert (await states(store), rig.engine.retired) == (["live"], [])
+
+
+async def test_what_answers_is_loaded_again_by_whoever_goes_back_to_it(store: SqliteStore) -> None:
+    rig = Rig(store)
+    await rig.releaser.restore()
+    await rig.releaser.release(await add(store, 1, 0))
+    rig.engine.published.clear()
+    assert await rig.releaser.roll_back("local", 1) == "v1"
+    assert rig.published == ["v1"]
+
+
+async def test_the_parent_of_what_is_at_the_gate_stays_loaded(store: SqliteStore) -> None:
+    rig = Rig(store)
+    await rig.releaser.restore()
+    for number in (1, 2):
+        await rig.releaser.release(await add(store, number, number - 1))
+    rig.door.is_deaf = True
+    releasing = await at_the_gate(rig, await add(store, 3, 2))
+    await rig.releaser.roll_back("local", 1)
+    await rig.releaser.roll_back("local", 0)
+    assert "v2" not in rig.engine.retired
+    rig.door.go_on.set()
+    await asyncio.wait_for(releasing, 10.0)
+    assert await states(store) == ["rolled_back", "rolled_back", "retired"]
+    assert {"v2", "v3"} <= set(rig.engine.retired)
+
+
+async def test_a_person_need_not_wait_until_what_the_last_run_left_was_at_its_gate(store: SqliteStore) -> None:
+    await add(store, 1, 0)
+    rig = Rig(store)
+    rig.door.go_on.clear()
+    restoring = asyncio.create_task(rig.releaser.restore())
+    await asyncio.wait_for(rig.door.is_asked.wait(), 10.0)
+    await asyncio.wait_for(rig.releaser.loaded_live(), 1.0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(rig.releaser.settled(), 0.05)
+    rig.door.go_on.set()
+    await restoring
 
 
 async def test_files_that_nobody_needs_go_after_their_rows(store: SqliteStore, tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.errors import EngineLost, TrainError
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version
 from tests.unit.release.fakes import FakeEngine, OpenDoor
@@ -66,7 +67,7 @@ async def test_what_is_forgotten_leaves_the_engine_at_once(store: SqliteStore) -
     rig = await restored(store)
     await rig.releaser.undo(of("d"), reason="it was wrong")
     await rig.releaser.undo(Lesson(line="local", sessions=("b", "d")), reason="forgotten")
-    assert (await rig.live.label("local"), rig.engine.retired) == ("v1", ["v2", "v3"])
+    assert (await rig.live.label("local"), set(rig.engine.retired)) == ("v1", {"v2", "v3"})
 
 
 class LateRows:
@@ -126,8 +127,13 @@ async def test_an_engine_that_is_away_changes_nothing(store: SqliteStore) -> Non
     assert await states(store) == ["retired", "retired", "live"]
 
 
-async def test_a_candidate_that_is_undone_while_it_is_measured_never_answers(store: SqliteStore) -> None:
+@pytest.mark.parametrize("error", [None, EngineLost("gone"), TrainError("its files are gone")])
+@pytest.mark.parametrize("is_deaf", [False, True])
+async def test_a_candidate_that_is_forgotten_while_it_is_measured_never_answers(
+    store: SqliteStore, is_deaf: bool, error: Exception | None
+) -> None:
     rig = await restored(store)
+    rig.door.is_deaf, rig.door.error = is_deaf, error
     await put_samples(store, [made("a")])
     await store.lessons.plan_step(planned(1, 0, "a.0"))
     candidate = Version(line="local", number=1, parent=0, state="candidate", created_at=1.0, path="/v1", sha256="ab")
@@ -136,8 +142,21 @@ async def test_a_candidate_that_is_undone_while_it_is_measured_never_answers(sto
     releasing = asyncio.create_task(rig.releaser.release(candidate))
     await rig.door.is_asked.wait()
     undone = await rig.releaser.undo(Lesson(line="local", sessions=("a",)), reason="it was wrong")
-    assert undone.plan.undone == (1,)
-    rig.door.go_on.set()
-    await releasing
+    assert (undone.plan.undone, rig.engine.retired) == ((1,), ["v1"]), "what is forgotten answers nobody any more"
+    if is_deaf:
+        rig.door.go_on.set()
+    await asyncio.wait_for(releasing, 10.0)  # if it hears, nobody waits for the gate
     assert (await states(store), await rig.live.label("local")) == (["rolled_back"], None)
-    assert rig.engine.retired == ["v1"]
+    assert (rig.engine.retired[-1], rig.releaser._waiting) == ("v1", set()), "and it is not tried again"
+
+
+async def test_what_was_taken_back_cannot_be_gone_back_to(store: SqliteStore) -> None:
+    await history(store)
+    rig = await restored(store)
+    await rig.releaser.undo(of("b"), reason="turn b.0 was undone")
+    for number in (2, 3):
+        with pytest.raises(NoSuchVersion, match=rf"version {number} learned was taken back \(turn b.0 was undone\)"):
+            await rig.releaser.roll_back("local", number)
+    assert await rig.live.label("local") == "v1"
+    await rig.releaser.roll_back("local", 0)
+    assert await rig.releaser.roll_back("local", 1) == "v1", "nobody took back what that one learned"

@@ -54,7 +54,7 @@ async def take(store: SqliteStore, step: Step) -> None:
         sha256="ab",
     )
     assert await store.lessons.finish_step(replace(step, state="done"), version)
-    await store.lessons.set_version_state(LINE, step.number, "live", gate={"kl": 0.1})
+    await store.lessons.set_version_state(LINE, step.number, "live", gate={"kl": 0.1, "live_at": 1.0})
 
 
 async def history(store: SqliteStore) -> None:
@@ -201,6 +201,61 @@ async def test_a_forgotten_session_leaves_no_word_behind(store: SqliteStore, tmp
     assert (reader.session("marker-1"), await waiting(store)) == (None, ["b.0"])
     assert (await store.lessons.baseline(LINE, "main")).count == 0
     assert await store.lessons.next_step_number(LINE) == 3, "no number is given twice"
+
+
+async def forget(store: SqliteStore, *sessions: str) -> None:
+    lesson = Lesson(line=LINE, sessions=sessions)
+    assert await store.lessons.forget(lesson, (await store.lessons.undo(lesson, reason="forgotten")).plan)
+
+
+@pytest.mark.parametrize("name", ["e", "0", "live", "release", "imported", "rev-1", ".*", "rev-10.0 was"])
+async def test_what_does_not_name_a_forgotten_turn_stays_as_it_is(
+    store: SqliteStore, tmp_path: Path, name: str
+) -> None:
+    """The session is a part of words, or of other sessions' names, and no turn of its own is named."""
+    await put_samples(store, [made("rev-10"), made("b"), made(name)])
+    await take(store, planned(1, 0, "rev-10.0"))
+    await take(store, planned(2, 1, "b.0"))
+    await store.lessons.put_imported(LINE, lambda number: (f"/v{number}/weights", "cd"))
+    reasons = [
+        "turn rev-10.0 was undone",
+        "it is 0.50 nats a token away from its parent; release.max_kl allows 0.3",
+        "what it says at turn x.rev-1.0 is 0.50 nats a token away; turn rev-1.0.2 was undone; version 0 was put live",
+    ]
+    for number, reason in enumerate(reasons, 1):
+        gate = {"reason": reason, "measures": [{"objection": reason}]}
+        await store.lessons.set_version_state(LINE, number, "rejected", reason=reason, gate=gate, blameless=True)
+    before = [(one.reason, one.gate) for one in await store.lessons.versions(LINE)]
+    await forget(store, name)
+    assert [(one.reason, one.gate) for one in await store.lessons.versions(LINE)] == before
+    assert [one.reason for one in StoreReader.open(tmp_path).steps(LINE)] == ["", "", "imported"]
+
+
+@pytest.mark.parametrize("name", ["rev-1", "a(b|c)*", "ann/with.2", "two words", 'quo"ted', "\\d", "käse"])
+async def test_every_name_of_a_forgotten_turn_goes_and_the_words_around_it_stay(
+    store: SqliteStore, tmp_path: Path, name: str
+) -> None:
+    """Of a version that never learned from it: its gate tried it on the turn, and said what it found."""
+    await put_samples(store, [made("b"), made("c"), made(name)])
+    await take(store, planned(1, 0, "b.0"))
+    said = "what it says at turn {} is 2.50 nats a token away from its parent; release.max_kl_prompt allows 2"
+    reason = said.format(f"{name}.0")
+    gate = {"kl": 0.1, "measures": [{"name": "kl_prompt", "objection": reason, "limit": "≤ 2"}], "reason": reason}
+    await store.lessons.set_version_state(LINE, 1, "rejected", reason=reason, gate=gate)
+    step = planned(2, 1, "c.0")
+    await store.lessons.plan_step(step)
+    undone = f"turn {name}.12 was undone"
+    assert await store.lessons.finish_step(replace(step, state="discarded", reason=undone), None)
+    await forget(store, name)
+    assert await store.erase()
+    (version,) = await store.lessons.versions(LINE)
+    left = said.replace("turn {}", "a forgotten turn")
+    measure = {"name": "kl_prompt", "objection": left, "limit": "≤ 2"}
+    assert version.reason == left
+    assert version.gate == {"kl": 0.1, "measures": [measure], "reason": left}
+    assert version.path == "/v1/weights"
+    assert StoreReader.open(tmp_path).steps(LINE)[1].reason == "a forgotten turn was undone"
+    assert found_in(tmp_path, name) == []
 
 
 async def test_what_was_learned_meanwhile_must_be_taken_back_first(store: SqliteStore) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.tracking.records import RecordsObserver, append_line
-from openclaw_rl.types import Skip
+from openclaw_rl.tracking.records import RecordsObserver, append_line, forget_lines
+from openclaw_rl.types import Lesson, Skip
 from tests.unit.tracking.made import METRICS, credited, step
 
 
@@ -82,6 +82,17 @@ def test_a_step_is_a_line_with_its_samples_metrics_and_version(tmp_path: Path) -
         "metrics": METRICS,
     }
     assert (discarded["version"], discarded["reason"]) == (None, "the loss is nan")
+
+
+def test_a_reason_loses_the_names_of_forgotten_turns_and_nothing_else(tmp_path: Path) -> None:
+    reasons = ("import", "turn e.0 was undone", "turn ee.0 was undone")
+    lines = [{"line": "ann", "samples": ["e.0", "ee.0"], "replayed": [], "reason": reason} for reason in reasons]
+    for line in lines:
+        append_line(tmp_path / "steps.jsonl", json.dumps(line).encode())
+    forget_lines(tmp_path, Lesson(line="ann", sessions=("e",)))
+    left = read(tmp_path / "steps.jsonl")
+    assert [line["reason"] for line in left] == ["import", "a forgotten turn was undone", "turn ee.0 was undone"]
+    assert [line["samples"] for line in left] == [["ee.0"]] * 3
 
 
 def test_a_line_that_does_not_fit_is_not_there_at_all(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ async def take(store: SqliteStore, step: Step, state: VersionState = "live") -> 
         sha256="",
     )
     await store.lessons.finish_step(replace(step, state="done"), version)
-    await store.lessons.set_version_state(step.line, step.number, state)
+    gate = {"live_at": 0.0} if state == "live" else None
+    await store.lessons.set_version_state(step.line, step.number, state, gate=gate)
 
 
 async def test_what_waits_longest_comes_first_and_no_more_than_a_batch(store: SqliteStore) -> None:

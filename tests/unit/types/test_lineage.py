@@ -27,7 +27,11 @@ def step(number: int, parent: int, *samples: str, replayed: tuple[str, ...] = ()
     )
 
 
-WAY = (version(1, 0), version(2, 1), version(3, 2), version(4, 3, "live"))
+def was_live(one: Version) -> Version:
+    return replace(one, gate={"live_at": 1.0})
+
+
+WAY = tuple(map(was_live, (version(1, 0), version(2, 1), version(3, 2), version(4, 3, "live"))))
 STEPS = (step(1, 0, "a.0"), step(2, 1, "b.0"), step(3, 2, "c.0"), step(4, 3, "d.0", replayed=("a.0",)))
 
 
@@ -48,7 +52,7 @@ def test_the_last_version_before_the_lesson_answers(name: str, back_to: int, und
 
 def test_a_lesson_that_was_only_replayed_is_undone_from_there() -> None:
     # The step that learned it first is on no way to the live version.
-    versions = (version(1, 0, "rolled_back"), version(2, 0), version(3, 2, "live"))
+    versions = (version(1, 0, "rolled_back"), was_live(version(2, 0)), version(3, 2, "live"))
     steps = (step(1, 0, "a.0"), step(2, 0, "b.0"), step(3, 2, "c.0", replayed=("a.0",)))
     plan = plan_undoing(versions, steps, of("a.0"))
     assert (plan.back_to, plan.undone, plan.rebuilt, plan.holding) == (2, (3,), (3,), (1, 3))
@@ -56,12 +60,19 @@ def test_a_lesson_that_was_only_replayed_is_undone_from_there() -> None:
 
 @pytest.mark.parametrize(("gone", "unusable"), [((2,), ()), ((), (2,))])
 def test_where_the_files_are_gone_an_earlier_version_answers(gone: tuple[int, ...], unusable: tuple[int, ...]) -> None:
-    versions = [version(one.number, one.parent, one.state, kept=one.number not in gone) for one in WAY]
+    versions = [replace(one, path="") if one.number in gone else one for one in WAY]
     plan = plan_undoing(versions, STEPS, of("c.0"), unusable=unusable)
     assert (plan.back_to, plan.undone) == (1, (2, 3, 4))
     assert (plan.rebuilt, plan.holding) == ((2, 3, 4), (3, 4)), "step 2 is taken again, and its files may stay"
-    gone_all = [version(one.number, one.parent, one.state, kept=one.number > 2) for one in WAY]
+    gone_all = [one if one.number > 2 else replace(one, path="") for one in WAY]
     assert plan_undoing(gone_all, STEPS, of("c.0")).back_to == 0
+
+
+def test_what_was_never_tried_does_not_answer() -> None:
+    # Steps 2 to 4 were made one after the other; of these only the last was at the gate.
+    versions = (WAY[0], version(2, 1), version(3, 2), WAY[3])
+    plan = plan_undoing(versions, STEPS, of("d.0"))
+    assert (plan.back_to, plan.undone, plan.rebuilt) == (1, (2, 3, 4), (2, 3, 4))
 
 
 def test_a_candidate_with_the_lesson_never_answers_and_the_live_one_goes_on() -> None:
@@ -98,6 +109,10 @@ def test_a_name_says_what_a_sample_belongs_to() -> None:
     ] * 3
     session = Lesson(line="local", sessions=("b",))
     assert [session.holds(name) for name in ("b.1", "b.10+rewrite", "bb.1", "b", "x.b.1")] == [True, True] + [False] * 3
+    odd = Lesson(line="local", sessions=("a+b",))
+    assert [odd.holds(name) for name in ("a+b.0", "a+b.0+rewrite", "a.0", "a.0+rewrite", "x+b.0")] == [True, True] + [
+        False
+    ] * 3
     with pytest.raises(ValueError, match="a lesson is"):
         Lesson(line="local")
 
@@ -120,10 +135,6 @@ def test_steps_without_effect_make_no_answer_old() -> None:
     ]
     assert num_steps_since(versions, 3, 1) == 0
     assert (num_steps_since(versions, 4, 1), num_steps_since(versions, 4, 0)) == (1, 2)
-
-
-def was_live(one: Version) -> Version:
-    return replace(one, gate={"live_at": 1.0})
 
 
 @pytest.mark.parametrize(
