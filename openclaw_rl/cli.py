@@ -360,6 +360,7 @@ def version_argument(text: str) -> int:
 def rollback(
     number: Annotated[str, typer.Argument(metavar="N", help="The version to go back to; 0 is the base model.")],
     user: Annotated[str, typer.Option("--user", metavar="USER", help="Whose version.")] = "local",
+    untried: Annotated[bool, typer.Option("--untried", help="Also one that never answered: no gate let it.")] = False,
     data_dir: DataDir = None,
     config: ConfigFiles = None,
     overrides: Overrides = None,
@@ -368,7 +369,7 @@ def rollback(
     store = load(data_dir, config, overrides).config.store
     from openclaw_rl.terminal.versions import roll_back
 
-    roll_back(store, version_argument(number), user=user)
+    roll_back(store, version_argument(number), user=user, untried=untried)
 
 
 @app.command()

@@ -35,11 +35,18 @@ class _NewKey(BaseModel):
     label: str = Field(default="", max_length=200)
 
 
+class RollBack(Protocol):
+    """Puts a line's version live, one that never answered only if it is to be `untried`; its label."""
+
+    async def __call__(self, line: str, number: int, *, untried: bool) -> str: ...
+
+
 class _Rollback(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     line: str = Field(pattern=f"^{USER_NAME.pattern}$")
     number: int = Field(ge=0)
+    untried: bool = False
 
 
 class _Examine(BaseModel):
@@ -129,12 +136,12 @@ def _command(
 def build_admin(
     store: Store,
     keys: KeyRing,
-    roll_back: Callable[[str, int], Awaitable[str]] | None = None,
+    roll_back: RollBack | None = None,
     train: Callable[[], Awaitable[object]] | None = None,
     examine: Examine | None = None,
     commands: Commands | None = None,
 ) -> web.Application:
-    """The routes that commands use. `roll_back` puts a line's version live and returns its label.
+    """The routes that commands use.
 
     `train` takes every step that there are samples for, without waiting for more; None: this server does not train.
     """
@@ -154,7 +161,7 @@ def build_admin(
 
     async def put_live(asked: _Rollback) -> Mapping[str, Json]:
         assert roll_back is not None
-        return {"version": await roll_back(asked.line, asked.number)}
+        return {"version": await roll_back(asked.line, asked.number, untried=asked.untried)}
 
     async def training(request: web.Request) -> web.Response:
         return web.json_response({"trains": train is not None})

@@ -326,33 +326,32 @@ class Releaser:
     ) -> str:
         """Makes an earlier version of a line live, 0 for the base model; the label that answers from now on.
 
-        With `instead_of` only if that one answers still; `reason` is why it does not any more. `NoSuchVersion` if it
-        never answered, and so may be what a gate is there for, unless it is to be made live `untried`, or if what it
-        learned was taken back.
+        With `instead_of` only if that one answers still; `reason` is why it does not any more. `NoSuchVersion` if
+        samples that made it were given back, or if it never answered, unless it is to be made live `untried`.
         """
         async with self._deciding:
             if instead_of is not None:
                 now = _live_version(await self._log.versions(line))
                 if now is None or now.number != instead_of:
                     return BASE_VERSION if now is None else now.label
-            if number and not untried:
-                await self._check_answered(line, number)
+            if number:
+                await self._check_may_answer(line, number, untried=untried)
             return await self._roll_back(line, number, reason or f"version {number} was put live")
 
-    async def _check_answered(self, line: str, number: int) -> None:
+    async def _check_may_answer(self, line: str, number: int, *, untried: bool) -> None:
         known = await self._numbered(line)
         version = self._with_files(known, number)
-        if not version.was_live:
-            why = f": {version.reason}" if version.reason else ""
-            have = ", ".join(str(n) for n, one in known.items() if one.path and one.was_live)
-            state = (
-                "is not through its gate" if version.state == "candidate" else f"never answered ({version.state}{why})"
+        if not version.was_live and not untried:
+            heard = ", ".join(map(str, (0, *(n for n, one in known.items() if one.path and one.was_live))))
+            why = f"{version.state}: {version.reason}" if version.reason else version.state
+            raise NoSuchVersion(
+                f"version {number} never answered ({why}): no gate let it. --untried puts it live all the same; what "
+                f"answered before: {heard}"
             )
-            raise NoSuchVersion(f"version {number} {state}; what answered before: 0, {have}".rstrip(", "))
         if await self._log.was_taken_back(line, ancestry(list(known.values()), number)):
             raise NoSuchVersion(
-                f"what version {number} learned was taken back ({version.reason}), and is learned again without that; "
-                "`openclaw-rl versions` shows how far it is"
+                f"samples that made version {number} were given back ({version.reason}) and are learned from anew; "
+                "`openclaw-rl versions` shows how far that is"
             )
 
     async def _roll_back(self, line: str, number: int, reason: str) -> str:

@@ -35,9 +35,9 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
         make_console("stderr").print(training_note(reason), style="bold yellow", markup=False, soft_wrap=True)
 
 
-def roll_back(store: StoreConfig, number: int, *, user: str) -> None:
+def roll_back(store: StoreConfig, number: int, *, user: str, untried: bool = False) -> None:
     """Put an earlier version of a user's line live, 0 for the base model."""
-    answer = asyncio.run(ask_server(store, "POST", "/rollback", {"line": user, "number": number}))
+    answer = asyncio.run(ask_server(store, "POST", "/rollback", {"line": user, "number": number, "untried": untried}))
     if answer is None:
         raise NoServer("no server runs on this directory; start it with `openclaw-rl up`, then roll back")
     make_console("stderr").print(f"{answer['version']} answers from now on.")

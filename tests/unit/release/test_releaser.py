@@ -193,12 +193,12 @@ async def test_what_has_not_passed_its_gate_cannot_be_put_live(store: SqliteStor
     rig = Rig(store, mad=(2,))
     await rig.releaser.restore()
     releasing = await at_the_gate(rig, await add(store, 1, 0))
-    with pytest.raises(NoSuchVersion, match="version 1 is not through its gate; what answered before: 0$"):
+    with pytest.raises(NoSuchVersion, match=r"1 never answered \(candidate\): .* before: 0$"):
         await rig.releaser.roll_back("local", 1)
     rig.door.go_on.set()
     await releasing
     await rig.releaser.release(await add(store, 2, 1))
-    with pytest.raises(NoSuchVersion, match=r"2 never answered \(rejected: it is mad\); what answered before: 0, 1$"):
+    with pytest.raises(NoSuchVersion, match=r"2 never answered \(rejected: it is mad\): .* before: 0, 1$"):
         await rig.releaser.roll_back("local", 2)
     assert (await states(store), await rig.live.label("local")) == (["live", "rejected"], "v1")
 
