@@ -75,6 +75,7 @@ from openclaw_rl.gateway.admin import build_admin
 from openclaw_rl.gateway.app import App, Readiness
 from openclaw_rl.gateway.auth import KeyRing, check_binding, key_digest, new_key, read_key_file, write_key_file
 from openclaw_rl.gateway.exchange import Background, Gateway
+from openclaw_rl.gateway.history import Fingerprint
 from openclaw_rl.gateway.http_server import HttpRunner
 from openclaw_rl.gateway.memory import TokenMemory
 from openclaw_rl.gateway.metrics import Metrics
@@ -410,6 +411,7 @@ async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
     sessions = Sessions(timeout_s=config.rollout.session_timeout_s, new_id=new_session_id)
     for outline in await store.load_open():
         sessions.restore(outline)
+    sessions.keep_private(map(Fingerprint.parse, await store.load_private()))
     return sessions
 
 

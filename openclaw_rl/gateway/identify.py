@@ -132,9 +132,9 @@ def _session_of_metadata(metadata: object) -> object:
 
 
 def _no_train(headers: Mapping[str, str], body: Mapping[str, Any]) -> NoTrain | None:
-    """What header and body say; of two wishes the stricter one."""
-    said = [("X-No-Train", headers.get("x-no-train")), ("no_train", body.get("no_train"))]
-    wishes = [_left_out(name, value) for name, value in said]
+    """What headers and body say; of two wishes the stricter one."""
+    wishes = [_left_out("X-No-Train", value) for name, value in headers.items() if name.lower() == "x-no-train"]
+    wishes.append(_left_out("no_train", body.get("no_train")))
     return "session" if "session" in wishes else "message" if "message" in wishes else None
 
 

@@ -18,6 +18,8 @@ knows neither HTTP nor tokens.
     … without tools, where turns have some        the same session, a new root that is side (upkeep)
     anything else                                 a new session
 
+A new session whose history shows an answer of one that opted out, open or long over, is opted out from the beginning.
+
 What followed an answer is told once, and only of main turns: by the first main request whose history shows the answer
 and, after it, words of a person or a tool. An answer that no later history shows (resampled, empty) gets nothing.
 """
@@ -25,7 +27,7 @@ and, after it, words of a person or a tool. An answer that no later history show
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from openclaw_rl.gateway.history import Answered, Fingerprint, Trace, after, answer_digest, reaction, trace
@@ -123,6 +125,8 @@ class Sessions:
         self._by_tail: TurnIndex[bytes] = TurnIndex()
         self._by_own: TurnIndex[bytes] = TurnIndex()
         self._failed: TurnIndex[bytes] = TurnIndex()
+        self._private: set[bytes] = set()
+        """What names the answers of ended sessions that opted out."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -148,6 +152,12 @@ class Sessions:
             home.turns[turn.index] = turn
             self._by_digest.add((session.user, turn.digest), turn)
             self._index_answer(turn)
+
+    def keep_private(self, answers: Iterable[Fingerprint]) -> None:
+        """Answers of ended sessions that opted out: whoever goes on from one of them is opted out too."""
+        for answer in answers:
+            self._private.update((answer.whole, answer.tail, answer.own))
+        self._private.discard(b"")
 
     def knows(self, user: str, key: str) -> bool:
         """Whether a session of this name is open; if not, the store may still hold it."""
@@ -187,6 +197,7 @@ class Sessions:
         opened = home is None
         if home is None:
             home = self._new_session(arrival, now)
+            arrival = replace(arrival, opted_out=arrival.opted_out or self._shows_private(followed))
         if arrival.is_doubtful and home.has_tools and parent is None:
             arrival = replace(arrival, kind="side")
         home.has_tools |= arrival.has_tools and arrival.kind == "main"
@@ -247,6 +258,8 @@ class Sessions:
             return None
         del self._open[session_id]
         del self._by_key[home.session.user, home.session.key or home.session.id]
+        if home.session.opted_out:
+            self.keep_private(turn.fingerprint for turn in home.turns.values() if turn.fingerprint is not None)
         for turn in home.turns.values():
             self._by_digest.discard((home.session.user, turn.digest), turn)
             self._forget_answer(turn)
@@ -370,6 +383,17 @@ class Sessions:
     def _twin_session(self, arrival: Arrival) -> _OpenSession | None:
         twins = self._by_digest.newest((arrival.user, arrival.digest), None)
         return self._open[twins[0].session] if twins else None
+
+    def _shows_private(self, followed: Trace) -> bool:
+        return any(self._is_private(answer) for answer in followed.answers)
+
+    def _is_private(self, answer: Answered) -> bool:
+        seen = answer.fingerprint
+        if seen.whole in self._private or seen.own in self._private:
+            return True
+        if answer.has_telling_tail and seen.tail in self._private:
+            return True
+        return any(self._open[turn.session].session.opted_out for turn in self._by_whole.newest(seen.whole, None))
 
     def _new_session(self, arrival: Arrival, now: float) -> _OpenSession:
         session = Session(

@@ -84,6 +84,13 @@ def open_sessions(connection: Connection) -> list[SessionOutline]:
     return _outlines(connection, schema.session.c.closed_at.is_(None))
 
 
+def private_chains(connection: Connection) -> list[str]:
+    """What names the answers of ended sessions that opted out."""
+    session, turn = schema.session.c, schema.turn.c
+    query = select(turn.chain).join(schema.session, session.id == turn.session)
+    return list(connection.scalars(query.where(session.opted_out, session.closed_at.is_not(None))))
+
+
 def turns(connection: Connection, session_id: str) -> list[Turn]:
     """All turns of a session in order."""
     query = select(schema.turn).where(schema.turn.c.session == session_id).order_by(schema.turn.c.index)

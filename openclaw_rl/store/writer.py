@@ -190,6 +190,10 @@ class SqliteStore:
         """The sessions that nobody has closed, with an outline of every turn."""
         return await self._read(queries.open_sessions)
 
+    async def load_private(self) -> list[str]:
+        """The fingerprints of all answers in ended sessions that opted out."""
+        return await self._read(queries.private_chains)
+
     async def get_turn(self, session: str, index: int) -> Turn | None:
         """One turn, whole."""
         return await self._read(lambda connection: queries.turn(connection, session, index))

@@ -103,6 +103,20 @@ def test_the_session_survives_a_restart_and_a_retry(tmp_path: Path) -> None:
         assert_nowhere(server, MAIL)
 
 
+def test_who_comes_back_to_a_private_conversation_is_still_private(tmp_path: Path) -> None:
+    """The client names no session, and says its wish once; then the session is over, and the server starts anew."""
+    with Server(tmp_path / "data") as server:
+        said = [user("my private matter is nobody's business")]
+        text, first = ask(server, said, headers={"X-No-Train": "session", "X-Session-Done": "1"})
+        said += [bot(text), user("and on")]
+        text, second = ask(server, said, headers={"X-Session-Done": "1"})
+        assert server.stop() == 0
+        server.start()
+        _, third = ask(server, [*said, bot(text), user("more")])
+        assert len({turn.session for turn in (first, second, third)}) == 3
+        assert [turn.skip for turn in (first, second, third)] == [Skip.OPTED_OUT] * 3
+
+
 def test_old_sessions_are_gone_after_a_start(tmp_path: Path) -> None:
     words = "nobody shall read this"
     with Server(tmp_path / "data", "rollout.session_timeout_s=1") as server:

@@ -380,6 +380,12 @@ def test_the_end_of_a_session_and_the_wish_not_to_be_trained_on(value: str) -> N
     assert seen("hi", body={"session_done": True}).session_done
 
 
+@pytest.mark.parametrize("values", [("0", "1"), ("1", "0"), ("message", "session")])
+def test_of_two_headers_the_stricter_counts(values: tuple[str, ...]) -> None:
+    headers = CIMultiDict(("X-No-Train", value) for value in values)
+    assert identify(headers, {}, [Message(role="user", content="hi")], ()).no_train == "session"
+
+
 def test_a_client_may_say_that_it_retries() -> None:
     assert not seen("hi", headers={"X-Stainless-Retry-Count": "0"}).is_retry
     assert seen("hi", headers={"X-Stainless-Retry-Count": "1"}).is_retry

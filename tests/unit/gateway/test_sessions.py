@@ -40,6 +40,7 @@ class Talk:
         may_repeat: bool = True,
         has_tools: bool = False,
         is_doubtful: bool = False,
+        opted_out: bool = False,
         client: str = "test",
     ) -> Placement:
         return self.sessions.place(
@@ -55,6 +56,7 @@ class Talk:
                 may_repeat=may_repeat,
                 has_tools=has_tools,
                 is_doubtful=is_doubtful,
+                opted_out=opted_out,
             )
         )
 
@@ -746,6 +748,50 @@ def test_an_inferred_session_of_another_user_cannot_be_named() -> None:
     mine = talk.ask(user("b"), key=theirs.session.id)
     assert mine.session.id != theirs.session.id
     assert talk.sessions.knows("eve", theirs.session.id)
+
+
+PRIVATE = (user("my secret"), bot(TELLING))
+COMPACTED = (user("a summary of what was said"), bot("understood"))
+
+
+@pytest.mark.parametrize("key", [None, "another name"])
+@pytest.mark.parametrize("history", [PRIVATE, (*COMPACTED, *PRIVATE), (*COMPACTED, PRIVATE[1])])
+def test_who_goes_on_with_a_private_conversation_that_ended_is_opted_out(
+    history: tuple[Message, ...], key: str | None
+) -> None:
+    talk = Talk()
+    first = talk.exchange(PRIVATE[0], answer=TELLING, opted_out=True)
+    talk.sessions.end(first.session.id)
+    later = talk.exchange(*history, user("and on"), key=key)
+    assert later.opened
+    assert later.session.opted_out
+    assert talk.ask(*history, user("and on"), bot("ok"), user("more"), key=key).session.opted_out
+
+
+def test_a_private_conversation_that_is_open_is_private_under_another_name_too() -> None:
+    talk = Talk()
+    talk.exchange(PRIVATE[0], answer=TELLING, opted_out=True)
+    assert talk.ask(*PRIVATE, user("and on"), key="another name").session.opted_out
+
+
+def test_what_a_restart_is_told_of_private_conversations_keeps_them_so() -> None:
+    talk, restarted = Talk(), Talk()
+    first = talk.exchange(PRIVATE[0], answer=TELLING, opted_out=True)
+    assert first.turn.fingerprint is not None
+    restarted.sessions.keep_private([first.turn.fingerprint])
+    assert restarted.ask(*PRIVATE, user("and on")).session.opted_out
+    assert not restarted.ask(*PRIVATE, user("and on"), user="ann").session.opted_out
+
+
+@pytest.mark.parametrize("opted_out", [False, True])
+def test_nobody_else_is_opted_out_by_a_private_conversation(opted_out: bool) -> None:
+    """Short answers are given again and again: "ok" behind other words is nobody's."""
+    talk = Talk()
+    talk.sessions.end(talk.exchange(user("hi"), answer="ok", opted_out=opted_out).session.id)
+    assert not talk.ask(user("something else"), bot("ok"), user("and on")).session.opted_out
+    assert not talk.ask(user("something"), bot("yes"), user("hi"), bot("ok"), user("and on")).session.opted_out
+    assert not talk.ask(user("hi")).session.opted_out
+    assert talk.ask(user("hi"), bot("ok"), user("and on"), digest="d").session.opted_out is opted_out
 
 
 def test_a_session_that_is_to_end_does_so_when_its_last_request_has() -> None:
