@@ -89,7 +89,7 @@ class EvaluationConfig(Section):
     canaries: bool = setting(True, "Mix known cases into every batch; a judge that gets them wrong is not believed.")
     redact: bool = setting(True, "Take secrets out of everything that is sent to an endpoint judge.")
     eval_frequency: PositiveInt | None = setting(
-        None, "Every so many versions of a user one is evaluated in the background; null = none."
+        None, "After every so many steps of a user what goes live is evaluated in the background; null = never."
     )
 
 
@@ -124,7 +124,9 @@ class TrainingConfig(Section):
     exercises: NonNegativeInt = setting(
         4, "Everyday questions in each batch on which a wish about the form, heard in two conversations, is practised."
     )
-    save_every: PositiveInt = setting(10, "Every so many versions one is kept for good; of the others the last five.")
+    save_every: PositiveInt = setting(
+        10, "Every so many versions one is kept for good; and so are the last five, and the last five rejected."
+    )
     seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
     learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -86,6 +86,7 @@ class Commands:
     forgetting: Forgetting
     folder: Path
     serving: Serving | None = None
+    _importing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def undo(self, turn: str) -> dict[str, Json]:
         """Takes back what a turn taught, if it taught anything; nobody learns from it again."""
@@ -126,8 +127,9 @@ class Commands:
         if self.serving is not None:
             await self.serving.ready()
         try:
-            place = await asyncio.to_thread(folders.take_in, folder, self.folder, line)
-            made = await self.log.put_imported(line, place)
+            async with self._importing:  # two of one line would write the same folder
+                place = await asyncio.to_thread(folders.take_in, folder, self.folder, line)
+                made = await self.log.put_imported(line, place)
         except OSError as error:
             raise folders.BadFolder(f"{folder} cannot be copied to {self.folder}: {error}") from error
         if self.serving is not None:

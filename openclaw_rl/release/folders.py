@@ -24,6 +24,7 @@ from openclaw_rl.types import IMPORTED, Json, Step, Version, ancestry, version_l
 
 CONFIG_FILE, WEIGHTS_FILE, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
 
+_COLUMNS = ("candidate", "parent", "base")
 _MAX_HEADER = 100 << 20
 """What the safetensors format allows."""
 
@@ -57,6 +58,9 @@ def export_version(version: Version, target: Path, *, base_model: str, card: str
 
 def check_adapter(folder: Path) -> None:
     """`BadFolder` if this is not a LoRA adapter in PEFT's format."""
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        if not (folder / name).is_file():  # a pipe would be waited for
+            raise BadFolder(f"{folder / name} is no file; name a PEFT folder")
     config = _read_config(folder)
     if config.get("peft_type") != "LORA":
         raise BadFolder(f"{folder / CONFIG_FILE} has peft_type {config.get('peft_type')!r}; only LORA can be imported")
@@ -118,7 +122,6 @@ def model_card(version: Version, versions: Sequence[Version], steps: Mapping[int
     if imported:
         facts.append(("came from elsewhere", f"the weights of {', '.join(imported)}"))
     rows = "\n".join(f"| {name} | {told} |" for name, told in facts)
-    report = json.dumps(_numbers(version.gate), indent=2, sort_keys=True)
     return (
         f"---\nlibrary_name: peft\nbase_model: {json.dumps(base_model)}\ntags: [lora, openclaw-rl]\n---\n\n"
         f"# {version.label}: an adapter learned from reactions\n\n"
@@ -126,17 +129,21 @@ def model_card(version: Version, versions: Sequence[Version], steps: Mapping[int
         "weights and this card, no conversation; but weights can repeat what they learned from, so share it as you "
         "would share that.\n\n"
         f"| | |\n|---|---|\n{rows}\n\n"
-        f"What the gate measured before it answered anybody:\n\n```json\n{report}\n```\n"
+        f"What the gate measured before it answered anybody:\n\n{_measured(version.gate)}\n"
     )
 
 
-def _numbers(report: Json) -> Json:
-    """Only numbers and truth values: a report may quote what was replayed."""
-    if isinstance(report, dict):
-        return {name: _numbers(value) for name, value in report.items() if not isinstance(value, str)}
-    if isinstance(report, list):
-        return [_numbers(value) for value in report if not isinstance(value, str)]
-    return report
+def _measured(report: Json) -> str:
+    """Names of measures and numbers only: the rest of a report may quote what was replayed."""
+    measures = report.get("measures") if isinstance(report, dict) else None
+    found = [one for one in measures if isinstance(one, dict)] if isinstance(measures, list) else []
+    rows = [" | ".join((str(one["name"]), *map(_number, map(one.get, _COLUMNS)))) for one in found]
+    head = "| measure | this version | its parent | base model |\n|---|---|---|---|"
+    return "\n".join((head, *(f"| {row} |" for row in rows))) if rows else "nothing."
+
+
+def _number(value: Json) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "–"
 
 
 def _day(at: float) -> str:
@@ -162,7 +169,7 @@ def _write_whole(target: Path, fill: Callable[[Path], None]) -> None:
 def _read_config(folder: Path) -> dict[str, Json]:
     try:
         config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise BadFolder(f"{folder / CONFIG_FILE} cannot be read ({error}); name a PEFT folder") from error
     if not isinstance(config, dict):
         raise BadFolder(f"{folder / CONFIG_FILE} is no JSON object")
@@ -175,6 +182,9 @@ def _tensor_names(path: Path) -> list[str]:
             (size,) = struct.unpack("<Q", file.read(8))
             if size > _MAX_HEADER:
                 raise ValueError(f"a header of {size} bytes")
-            return list(json.loads(file.read(size)))
-    except (OSError, ValueError, struct.error) as error:
+            header = json.loads(file.read(size))
+            if not isinstance(header, dict):
+                raise ValueError("its header is no JSON object")
+            return list(header)
+    except (OSError, ValueError, RecursionError, struct.error) as error:
         raise BadFolder(f"{path} is no safetensors file ({error})") from error

@@ -1,5 +1,5 @@
-"""Which versions' files may go: every n-th stays for good, and so do the newest, what the live one stands on, and what
-the next step builds on."""
+"""Which versions' files may go: every n-th stays for good, and so do what the live one stands on, what the next step
+builds on, and the newest: of those that were rejected, for inspection, and of the others, to go back to."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from typing import Protocol
 from openclaw_rl.types import Version, head_number, version_number
 
 NUM_NEWEST = 5
-"""What somebody may want to go back to at once."""
+"""Of either kind."""
 
 
 def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]:
     """Those of one line whose files nobody needs any more."""
-    newest = sorted(version.number for version in versions)[-NUM_NEWEST:]
+    rejected = {version.number for version in versions if version.state == "rejected"}
+    others = {version.number for version in versions} - rejected
+    newest = [number for kind in (rejected, others) for number in sorted(kind)[-NUM_NEWEST:]]
     in_use = {number for one in versions if one.state in ("live", "candidate") for number in (one.number, one.parent)}
     in_use |= {answered_before(one) for one in versions if one.state == "live"}
     in_use.add(head_number(versions))

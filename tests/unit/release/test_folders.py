@@ -36,7 +36,13 @@ def version(folder: Path, **changes: Any) -> Version:
         "created_at": 86_400.0,
         "path": str(folder),
         "sha256": folder_sha256(folder),
-        "gate": {"kl": 0.25, "reason": "quoted words", "replay": [{"text": "quoted words", "score": 1}]},
+        "gate": {
+            "measures": [
+                {"name": "kl", "candidate": 0.25, "parent": None, "base": None, "objection": "quoted words"},
+                {"name": "capability", "candidate": 0.56, "parent": 0.555, "base": 0.5511111, "limit": ""},
+            ],
+            "reason": "quoted words",
+        },
     }
     return Version(**{**values, **changes})
 
@@ -70,7 +76,8 @@ def test_the_folder_is_whole_and_says_what_it_learned_from(tmp_path: Path) -> No
     told = (target / "README.md").read_text()
     assert "3 samples of reactions to answers, in 2 steps" in told
     assert "1970-01-02 and 1970-01-03" in told
-    assert ('base_model: "tiny"' in told, '"kl": 0.25' in told, "+0.000" in told) == (True, True, True)
+    assert ('base_model: "tiny"' in told, "+0.000" in told) == (True, True)
+    assert "| kl | 0.25 | – | – |\n| capability | 0.56 | 0.555 | 0.5511 |\n" in told
     assert ("private" in told, "quoted" in told) == (False, False)
     check_adapter(target)
 
@@ -123,7 +130,18 @@ def test_what_is_no_adapter_stays_outside(tmp_path: Path, config: Any, name: str
         check_adapter(adapter(tmp_path / "w", config, name))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x04\x00\x00\x00\x00\x00\x00\x00nope"])
+def test_what_no_gate_has_seen_has_no_measures_on_its_card(tmp_path: Path) -> None:
+    made = version(adapter(tmp_path / "w"), gate=None)
+    assert model_card(made, [made], {}, base_model="tiny").endswith("it answered anybody:\n\nnothing.\n")
+
+
+def header(text: bytes) -> bytes:
+    return len(text).to_bytes(8, "little") + text
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff" * 64, header(b"nope"), header(b"null"), header(b"[1, 2]"), header(b"[" * 200_000)]
+)
 def test_a_damaged_file_stays_outside(tmp_path: Path, content: bytes) -> None:
     folder = adapter(tmp_path / "w")
     (folder / "adapter_model.safetensors").write_bytes(content)
@@ -131,6 +149,15 @@ def test_a_damaged_file_stays_outside(tmp_path: Path, content: bytes) -> None:
         take_in(folder, tmp_path / "versions", "local")
     with pytest.raises(BadFolder, match="name a PEFT folder"):
         check_adapter(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_what_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
+    folder = adapter(tmp_path / "w")
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(BadFolder, match="is no file"):
+        check_adapter(folder)
 
 
 def test_what_comes_in_lies_at_its_number_without_a_trainers_state(tmp_path: Path) -> None:

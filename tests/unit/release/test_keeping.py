@@ -46,9 +46,14 @@ def test_what_the_next_step_builds_on_stays() -> None:
     line = [
         version(1, "live"),
         *(version(n, "no_effect") for n in (2, 3, 4)),
-        *(version(n, "rejected", parent=4) for n in range(5, 12)),
+        *map(version, range(5, 12)),
     ]
     assert numbers(line, 100) == [2, 3, 5, 6]
+
+
+def test_what_was_rejected_pushes_nothing_out_that_can_be_gone_back_to() -> None:
+    line = [*map(version, range(1, 6)), version(6, "live"), *(version(n, "rejected", parent=6) for n in range(7, 14))]
+    assert numbers(line, 100) == [1, 7, 8]
 
 
 def test_what_waits_for_its_gate_and_its_parent_stay() -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from prompt_toolkit.history import FileHistory
 
+from openclaw_rl.assembly import make_commands
 from openclaw_rl.cli import main
 from openclaw_rl.errors import ConfigError, StoreBusy
+from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.terminal import undoing
 from openclaw_rl.terminal.inspection import NotFound
 from openclaw_rl.terminal.versions import show_versions
 from openclaw_rl.types import Skip
-from tests.unit.release.test_folders import adapter
+from tests.unit.release.test_folders import CONFIG, adapter
 from tests.unit.store.test_undoing import history, made
 from tests.unit.terminal.lessons import settings
 from tests.unit.train.stored import put_samples
@@ -140,6 +142,17 @@ def test_a_version_goes_out_and_comes_in_as_a_candidate(data_dir: Path, tmp_path
     assert (status, "a user's name has" in said) == (2, True)
     status, said = run(capsys, data_dir, "import", str(tmp_path / "out"), "--user", "ann")
     assert (status, said) == (0, "v1.ann waits for its gate; `openclaw-rl up` puts it through.")
+
+
+async def test_what_comes_in_at_once_is_taken_one_by_one(data_dir: Path, tmp_path: Path) -> None:
+    given = [adapter(tmp_path / f"given-{rank}", {**CONFIG, "r": rank}) for rank in range(1, 9)]
+    async with await SqliteStore.open(data_dir) as store:
+        commands = make_commands(settings(data_dir), store)
+        told = await asyncio.gather(*(commands.take_in(folder, "ann") for folder in given))
+    taken = {one.label: one for one in StoreReader.open(data_dir).versions("ann")}
+    for folder, one in zip(given, told, strict=True):
+        version = taken[str(one["version"])]
+        assert version.sha256 == folder_sha256(Path(version.path)) == folder_sha256(folder)
 
 
 def test_another_models_version_is_exported_as_its_own(data_dir: Path, tmp_path: Path) -> None:
