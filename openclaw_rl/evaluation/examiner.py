@@ -1,6 +1,6 @@
 """Versions -> examinations, one at a time, while everything else goes on.
 
-    consumes      versions that went live, every n-th of a line
+    consumes      versions that went live: of a line the first one of every n steps
     produces      the measures of a small exam, for the row of the step that made the version
     waits for     the engine, behind everybody else
     woken by      the release
@@ -44,17 +44,19 @@ class Examiner:
         self._every = every
         self._on_measured = on_measured
         self._wanted: dict[str, int] = {}
-        self._seen: set[tuple[str, int]] = set()
+        self._newest: dict[str, int] = {}
+        """By line: the newest version that went live."""
         self._woken = asyncio.Event()
 
     def changed(self, version: Version) -> None:
         """A version has another state. One that somebody went back to is not examined again."""
-        named = (version.line, version.number)
-        if self._every is None or version.state != "live" or version.number % self._every or named in self._seen:
+        if self._every is None or version.state != "live":
             return
-        self._seen.add(named)
-        self._wanted[version.line] = version.number
-        self._woken.set()
+        before = self._newest.get(version.line, version.parent)
+        self._newest[version.line] = max(before, version.number)
+        if version.number // self._every > before // self._every:
+            self._wanted[version.line] = version.number
+            self._woken.set()
 
     async def run(self) -> None:
         """Until cancelled."""

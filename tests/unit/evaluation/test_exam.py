@@ -152,11 +152,37 @@ class Rig:
         self.arrived.set()
 
 
-async def test_every_nth_live_version_is_examined_once() -> None:
+@pytest.mark.parametrize(
+    ("live", "examined"),
+    [
+        ((1, 2, 3, 4), [2, 4]),
+        ((1, 3, 5, 7), [3, 5, 7]),
+        ((1, 7, 8, 9), [7, 8]),
+        ((4, 2, 1, 4, 6), [4, 6]),
+    ],
+)
+def test_of_every_n_steps_the_first_that_goes_live_is_examined(live: tuple[int, ...], examined: list[int]) -> None:
+    rig, wanted = Rig(WordEngine(WordRenderer(), {"v1": brief}), every=2), list[int]()
+    for number in live:
+        rig.examiner.changed(version(number))
+        wanted += rig.examiner._wanted.values()
+        rig.examiner._wanted.clear()
+    assert wanted == examined
+
+
+def test_after_a_start_what_a_version_stands_on_was_counted() -> None:
+    rig = Rig(WordEngine(WordRenderer(), {"v1": brief}), every=10)
+    rig.examiner.changed(replace(version(17), parent=16))
+    assert not rig.examiner._wanted
+    rig.examiner.changed(replace(version(21), parent=17))
+    assert rig.examiner._wanted == {"local": 21}
+
+
+async def test_what_went_live_is_examined_once() -> None:
     engine = WordEngine(WordRenderer(), {"v1": brief})
     rig = Rig(engine, every=2)
     running = asyncio.create_task(rig.examiner.run())
-    for one in (version(1), version(2, "candidate"), version(3)):
+    for one in (version(1), version(2, "candidate")):
         rig.examiner.changed(one)
     rig.examiner.changed(version(2))
     await asyncio.wait_for(rig.arrived.wait(), 10)
