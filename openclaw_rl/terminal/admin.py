@@ -10,7 +10,8 @@ import aiohttp
 import orjson
 
 from openclaw_rl.config import StoreConfig
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import ConfigError, OpenClawError
+from openclaw_rl.gateway.admin import USER_NAME
 from openclaw_rl.terminal.address import START_IT, read_address
 from openclaw_rl.types import Json
 
@@ -23,6 +24,12 @@ class AdminRefused(OpenClawError):
 
 class NoServer(OpenClawError):
     """What only a running server can do."""
+
+
+def check_user_name(name: str) -> None:
+    """`ConfigError` for what the server would not take."""
+    if not USER_NAME.fullmatch(name):
+        raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {name!r}")
 
 
 def _socket(store: StoreConfig) -> Path:

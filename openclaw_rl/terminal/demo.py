@@ -38,8 +38,8 @@ from openclaw_rl.terminal.demo_server import DemoServer, demo_server
 from openclaw_rl.terminal.demo_view import Board, Tell, showing
 from openclaw_rl.terminal.demo_watch import Watcher
 from openclaw_rl.terminal.evaluating import exam_for, examine_version
-from openclaw_rl.terminal.plot import can_plot, check_plot, plot_curve
-from openclaw_rl.terminal.screen import make_console, print_json
+from openclaw_rl.terminal.plot import PlotFailed, check_plot, plot_curve, show_with_plot
+from openclaw_rl.terminal.screen import complain, make_console, print_json
 from openclaw_rl.types import Message, Tool, split_turn_id, version_label
 
 DEFAULT_TURNS = 24
@@ -105,13 +105,22 @@ def run_demo(
         raise ConfigError("give --turns or --minutes, not both")
     if minutes is not None and not minutes > 0:
         raise ConfigError(f"--minutes says for how long, and must be more than 0; got {minutes:g}")
-    if plot is not None or can_plot():
-        check_plot(plot := plot or DEFAULT_PLOT)
     console = make_console("stderr" if as_json else "stdout")
-    if plot is None:
-        console.print("No plot without matplotlib: pip install openclaw-rl[evaluation]", style="yellow", markup=False)
+    plot = find_plot(plot, console)
     run = _Run(loaded, plan, console, plot=plot, keep=keep, files=files, overrides=overrides, as_json=as_json)
     return asyncio.run(_until_signal(run))
+
+
+def find_plot(plot: Path | None, console: Console) -> Path | None:
+    """Where the plot goes; one that nobody asked for is done without if it cannot be."""
+    try:
+        check_plot(found := plot or DEFAULT_PLOT)
+    except ConfigError as error:
+        if plot is not None:
+            raise
+        console.print(f"No plot: {error}", style="yellow", markup=False, soft_wrap=True)
+        return None
+    return found
 
 
 async def _until_signal(run: _Run) -> int:
@@ -147,7 +156,7 @@ class _Run:
                 num_turns=self.plan.limit,
             )
             demo = Demo(server, self.plan, board.tell)
-            is_over, is_interrupted = False, False
+            is_over, is_interrupted, status = False, False, 0
             try:
                 with showing(board, self.console) as tell:
                     demo.tell = tell
@@ -157,18 +166,30 @@ class _Run:
                 is_interrupted = True
             finally:
                 server.is_kept = server.is_kept or (not is_over and server.has_learned())
-                self._show(demo.result(is_interrupted=is_interrupted))
-        return INTERRUPTED if is_interrupted else 0
+                result = demo.result(is_interrupted=is_interrupted)
+                status = show_result(result, self.console, plot=self.plot, as_json=self.as_json)
+        return INTERRUPTED if is_interrupted else status
 
-    def _show(self, result: DemoResult) -> None:
-        plot = self.plot if len(result.points) > 1 else None
-        if plot is not None:
-            title = f"{result.user.name}: “{result.user.preference}”"
-            plot_curve([point.curve for point in result.points], plot, title=title)
-        if self.as_json:
-            print_json(result_json(result, plot=plot))
+
+def show_result(result: DemoResult, console: Console, *, plot: Path | None, as_json: bool) -> int:
+    """The exit status. That a plot failed is told and not raised: it must not hide what else ended a demo."""
+
+    def draw(path: Path) -> None:
+        title = f"{result.user.name}: “{result.user.preference}”"
+        plot_curve([point.curve for point in result.points], path, title=title)
+
+    def show(drawn: Path | None) -> None:
+        if as_json:
+            print_json(result_json(result, plot=drawn))
         else:
-            print_result(result, self.console, plot=plot)
+            print_result(result, console, plot=drawn)
+
+    try:
+        show_with_plot(plot if len(result.points) > 1 else None, draw, show)
+    except PlotFailed as error:
+        complain(str(error))
+        return 1
+    return 0
 
 
 @dataclass(slots=True)

@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -22,12 +26,22 @@ from openclaw_rl.evaluation.measures import Interval
 from openclaw_rl.evaluation.questions import KINDS
 from openclaw_rl.evaluation.users import SimulatedUser, load_user
 from openclaw_rl.store import StoreReader
-from openclaw_rl.terminal.admin import follow_server
-from openclaw_rl.terminal.plot import check_plot, plot_comparison
+from openclaw_rl.terminal.admin import check_user_name, follow_server
+from openclaw_rl.terminal.inspection import NotFound
+from openclaw_rl.terminal.plot import check_plot, plot_comparison, show_with_plot
 from openclaw_rl.terminal.screen import make_console, one_line, print_json
 from openclaw_rl.types import Json, version_label
 
-_VERDICT_STYLES = {"better": "green", "worse": "bold red", "unclear": "dim", "other": ""}
+_VERDICTS = {
+    "better": ("better", "green"),
+    "worse": ("worse", "bold red"),
+    "unclear": ("may be chance", "dim"),
+    "other": ("", ""),
+}
+"""Each in words, and its style."""
+
+_LEAST_MEANING = 26
+"""Columns in which a meaning still reads well, with the gap before it."""
 
 
 def run_eval(
@@ -45,24 +59,37 @@ def run_eval(
 ) -> None:
     """Measures and shows; `number` None is the version that answers."""
     user = load_user(preference, seed=seed)
+    check_user_name(line)
     if plot is not None:
         check_plot(plot)
     if number is None:
-        number = live_number(StoreReader.open(store.data_dir, store.url), line)
+        number = _answering(StoreReader.open(store.data_dir, store.url), line)
     exam = exam_for(user, num_questions=num_questions, num_items=num_items, seed=seed)
     before, after = asyncio.run(_examine_both(store, line, compared_with, number, exam, show=not as_json))
+    show_comparison(user, before, after, seed=seed, plot=plot, as_json=as_json)
+
+
+def show_comparison(
+    user: SimulatedUser, before: Examination, after: Examination, *, seed: int, plot: Path | None, as_json: bool
+) -> None:
+    """As a table or JSON, and a plot; `PlotFailed` when all else was shown."""
     measures = compare_examinations(user, before, after, seed=seed)
-    names = (version_label(line, compared_with), version_label(line, number))
-    if plot is not None:
-        plot_comparison(measures, plot, before=names[0], after=names[1], title=f"{names[1]} beside {names[0]}")
-    if as_json:
-        print_json(comparison_json(user, before, after, measures, plot=plot))
-        return
-    console = make_console()
-    console.print(comparison_table(measures, before=names[0], after=names[1]))
-    console.print(Text(f"\n{forgetting_text(measures)}"), soft_wrap=True)
-    if plot is not None:
-        console.print(f"Plot: {plot}", markup=False, soft_wrap=True)
+    names = {"before": before.version, "after": after.version}
+
+    def draw(path: Path) -> None:
+        plot_comparison(measures, path, **names, title=f"{after.version} beside {before.version}")
+
+    def show(drawn: Path | None) -> None:
+        if as_json:
+            print_json(comparison_json(user, before, after, measures, plot=drawn))
+            return
+        console = make_console()
+        console.print(comparison_table(measures, **names))
+        console.print(Text(f"\n{forgetting_text(measures)}"), soft_wrap=True)
+        if drawn is not None:
+            console.print(f"Plot: {drawn}", markup=False, soft_wrap=True)
+
+    show_with_plot(plot, draw, show)
 
 
 def exam_for(user: SimulatedUser, *, num_questions: int, num_items: int | None, seed: int) -> Exam:
@@ -74,6 +101,19 @@ def exam_for(user: SimulatedUser, *, num_questions: int, num_items: int | None, 
 def live_number(reader: StoreReader, line: str) -> int:
     """The version of a line that answers; 0 is the base model."""
     return next((version.number for version in reader.versions(line) if version.state == "live"), 0)
+
+
+def _answering(reader: StoreReader, line: str) -> int:
+    """As `live_number`; `NotFound` where that is the base model: beside itself there is nothing to see."""
+    if number := live_number(reader, line):
+        return number
+    lines = sorted({version.line for version in reader.versions() if version.state == "live"})
+    if not lines:
+        raise NotFound(f"no version of {line} answers: nothing was learned yet; --version 0 measures the base model")
+    raise NotFound(
+        f"no version of {line} answers; there are some of {', '.join(lines)}: name one of them with --user, or a "
+        "version with --version N (`openclaw-rl versions` lists all, 0 is the base model)"
+    )
 
 
 async def examine_version(
@@ -116,26 +156,67 @@ def _progress(*, show: bool) -> Iterator[Callable[[str], Callable[[int, int], No
         yield row
 
 
-def comparison_table(measures: Sequence[Measure], *, before: str, after: str) -> Table:
+def comparison_table(measures: Sequence[Measure], *, before: str, after: str) -> ComparisonTable:
     """One row for each measure; green is better and red worse than chance explains."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in ("measure", before, after, "change", "", "of", "meaning"):
-        table.add_column(title, no_wrap=title != "meaning", justify="right" if title == "of" else "left")
-    for measure in measures:
-        style = _VERDICT_STYLES[measure.verdict]
-        told = {"better": "better", "worse": "worse", "unclear": "may be chance", "other": ""}[measure.verdict]
-        if measure.change.low == measure.change.high == 0.0:
-            told = "the same"
-        table.add_row(
-            measure.name.replace("_", " "),
-            interval_text(measure.before, measure),
-            interval_text(measure.after, measure),
-            Text(interval_text(measure.change, measure, signed=True), style),
-            Text(told, style),
-            str(measure.num),
-            Text(one_line(measure.meaning, 80), "dim"),
-        )
-    return table
+    return ComparisonTable(measures=measures, before=before, after=after)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonTable:
+    """Where it is narrow meanings are left out, then verdicts stand below changes: nothing is cut in 80 columns."""
+
+    measures: Sequence[Measure]
+    before: str
+    after: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        bare = self._wide(with_meaning=False)
+        left = options.max_width - Measurement.get(console, options.update(max_width=1000), bare).maximum
+        yield self._wide() if left >= _LEAST_MEANING else bare if left >= 0 else self._narrow()
+
+    def _wide(self, *, with_meaning: bool = True) -> Table:
+        table = _plain_table()
+        for title in ("measure", self.before, self.after, "change", ""):
+            table.add_column(title, no_wrap=True)
+        table.add_column("of", no_wrap=True, justify="right")
+        if with_meaning:
+            table.add_column("meaning")
+        for measure in self.measures:
+            meaning = (Text(one_line(measure.meaning, 80), "dim"),) if with_meaning else ()
+            change, told = self._change(measure), self._told(measure)
+            table.add_row(*self._values(measure), change, told, str(measure.num), *meaning)
+        return table
+
+    def _narrow(self) -> Table:
+        """Columns as wide as what is in them; the names of versions wrap."""
+        rows = []
+        for measure in self.measures:
+            below = Text("\n").join(part for part in (self._change(measure), self._told(measure)) if part)
+            rows.append((*self._values(measure), below, str(measure.num)))
+        table = _plain_table()
+        for index, title in enumerate(("measure", self.before, self.after, "change", "of")):
+            lines = [line for row in rows for line in str(row[index]).splitlines()]
+            justify: JustifyMethod = "right" if title == "of" else "left"
+            table.add_column(title, width=max(map(cell_len, lines)), overflow="fold", justify=justify)
+        for row in rows:
+            table.add_row(*row)
+        return table
+
+    def _values(self, measure: Measure) -> tuple[str, str, str]:
+        name = measure.name.replace("_", " ")
+        return name, interval_text(measure.before, measure), interval_text(measure.after, measure)
+
+    def _change(self, measure: Measure) -> Text:
+        return Text(interval_text(measure.change, measure, signed=True), _VERDICTS[measure.verdict][1])
+
+    def _told(self, measure: Measure) -> Text:
+        told, style = _VERDICTS[measure.verdict]
+        is_same = self.before == self.after or measure.change.low == measure.change.high == 0.0
+        return Text("the same" if is_same else told, style)
+
+
+def _plain_table() -> Table:
+    return Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
 
 
 def interval_text(interval: Interval, measure: Measure, *, signed: bool = False) -> str:

@@ -14,12 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from openclaw_rl.config import StoreConfig
-from openclaw_rl.errors import ConfigError
-from openclaw_rl.gateway.admin import USER_NAME
 from openclaw_rl.gateway.auth import key_digest, new_key, read_key_file
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.terminal.address import KEY_FILE
-from openclaw_rl.terminal.admin import ask_server
+from openclaw_rl.terminal.admin import ask_server, check_user_name
 from openclaw_rl.terminal.inspection import NotFound
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
 from openclaw_rl.types import ApiKey, Json
@@ -36,8 +34,7 @@ def show_keys(store: StoreConfig, *, as_json: bool) -> None:
 
 def add_key(store: StoreConfig, user: str, label: str, *, as_json: bool) -> None:
     """Make a key for a user and print it: the one time that it can be seen."""
-    if not USER_NAME.fullmatch(user):
-        raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {user!r}")
+    check_user_name(user)
     made = asyncio.run(make_key(store, user, label))
     if as_json:
         print_json({**made, "user": user, "label": label})

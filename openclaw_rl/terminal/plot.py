@@ -1,14 +1,15 @@
-"""Measures -> a PNG. matplotlib is imported only when a plot is drawn, and asked for before the work is done."""
+"""Measures -> a PNG. matplotlib is imported only when a plot is drawn; whether one can be is asked before the work."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openclaw_rl.errors import ConfigError
+from openclaw_rl.errors import ConfigError, OpenClawError
 from openclaw_rl.evaluation.comparing import Measure
 from openclaw_rl.evaluation.measures import Interval
 
@@ -19,18 +20,38 @@ if TYPE_CHECKING:
 _BEFORE, _AFTER, _KNOWN = "#9aa0a6", "#1a73e8", "#188038"
 
 
-def can_plot() -> bool:
-    return find_spec("matplotlib") is not None
+class PlotFailed(OpenClawError):
+    """A plot could not be written after all."""
 
 
 def check_plot(path: Path) -> None:
     """ConfigError if there can be no plot in this file."""
-    if not can_plot():
+    if find_spec("matplotlib") is None:
         raise ConfigError("--plot needs the package matplotlib; install it with: pip install openclaw-rl[evaluation]")
-    if path.suffix != ".png":
-        raise ConfigError(f"--plot writes a PNG; got {path.name}, call it {path.stem}.png")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"--plot {path}: there is no folder {path.absolute().parent}; make it first")
+    try:
+        if path.is_dir():
+            raise ConfigError(f"--plot {path} is a folder; name a file in it, such as {path / 'plot.png'}")
+        if path.suffix != ".png":
+            raise ConfigError(f"--plot writes a PNG; got {path.name}, call it {path.stem}.png")
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"--plot {path}: there is no folder {path.absolute().parent}; make it first")
+        is_new = not os.path.lexists(path)
+        path.open("ab").close()  # the only sure way to know; what is in it stays
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(_cannot(path, error)) from None
+
+
+def show_with_plot(plot: Path | None, draw: Callable[[Path], None], show: Callable[[Path | None], None]) -> None:
+    """Shows with the plot that was drawn, or without: one that fails is told when everything else has been shown."""
+    drawn = None
+    try:
+        if plot is not None:
+            draw(plot)
+            drawn = plot
+    finally:
+        show(drawn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +95,7 @@ def plot_curve(points: Sequence[CurvePoint], path: Path, *, title: str) -> None:
     below.set_ylim(0, 1)
     below.set_ylabel("capability (0.25 is guessing)")
     below.set_xlabel("lessons")
-    figure.savefig(path, dpi=130)
+    _save(figure, path)
 
 
 def plot_comparison(measures: Sequence[Measure], path: Path, *, before: str, after: str, title: str) -> None:
@@ -100,13 +121,24 @@ def plot_comparison(measures: Sequence[Measure], path: Path, *, before: str, aft
     left.set_ylim(0, 1.05)
     left.set_title(title, fontsize=11, loc="left")
     left.legend(fontsize=8)
-    figure.savefig(path, dpi=130)
+    _save(figure, path)
 
 
 def _figure(*, width: float, height: float) -> Figure:
     from matplotlib.figure import Figure  # not pyplot: no window, no global state
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Figure, path: Path) -> None:
+    try:
+        figure.savefig(path, dpi=130)
+    except OSError as error:
+        raise PlotFailed(_cannot(path, error)) from None
+
+
+def _cannot(path: Path, error: OSError) -> str:
+    return f"the plot {path} cannot be written: {error.strerror}; --plot names another file"
 
 
 def _band(axes: Axes, xs: Sequence[float], intervals: Sequence[Interval], label: str, colour: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from typing import Literal
+from unicodedata import category
 
 import orjson
 from rich.console import Console
@@ -16,7 +17,8 @@ from openclaw_rl.types import Json
 _PIPE_WIDTH = 200
 """Columns where no terminal says how many: tables are read by grep there, so they must not be squeezed to 80."""
 
-_CONTROL = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
+_KEPT = "\n\t\u200c\u200d"
+"""Control and format characters that harm nobody: layout, and the joiners that emoji and some scripts need."""
 
 
 def make_console(stream: Literal["stdout", "stderr"] = "stdout") -> Console:
@@ -26,8 +28,9 @@ def make_console(stream: Literal["stdout", "stderr"] = "stdout") -> Console:
 
 
 def printable(text: str) -> str:
-    """Foreign text without control characters: what a model or a client wrote must not steer the terminal."""
-    return text.translate(_CONTROL)
+    """Foreign text without control and format characters: what a model or a client wrote must not steer the terminal,
+    turn the direction of reading, or hide."""
+    return "".join(char for char in text if char in _KEPT or category(char) not in ("Cc", "Cf"))
 
 
 def one_line(text: str, limit: int) -> str:

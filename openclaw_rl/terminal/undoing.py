@@ -15,11 +15,10 @@ from rich.text import Text
 from openclaw_rl.assembly import make_commands, open_store
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError
-from openclaw_rl.gateway.admin import USER_NAME
 from openclaw_rl.release.commands import Commands
 from openclaw_rl.release.folders import check_adapter, export_version, model_card
 from openclaw_rl.store import StoreReader
-from openclaw_rl.terminal.admin import ask_server
+from openclaw_rl.terminal.admin import ask_server, check_user_name
 from openclaw_rl.terminal.inspection import NotFound, find_session
 from openclaw_rl.terminal.prompt import forget_typed
 from openclaw_rl.terminal.screen import make_console, print_json, printable
@@ -88,8 +87,7 @@ def export(config: Config, name: str, target: Path, *, user: str | None) -> None
 
 def take_in(config: Config, folder: Path, *, user: str, as_json: bool) -> None:
     """Brings an adapter in as a candidate of a user's line."""
-    if not USER_NAME.fullmatch(user):
-        raise ConfigError(f"a user's name has A-Z a-z 0-9 _ . - and up to 64 of them, got {user!r}")
+    check_user_name(user)
     check_adapter(folder)
     folder = folder.absolute()
     body: dict[str, Json] = {"folder": str(folder), "line": user}

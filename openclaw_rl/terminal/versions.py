@@ -11,7 +11,7 @@ from rich.text import Text
 
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.store import StoreReader
-from openclaw_rl.terminal.admin import NoServer, ask_server
+from openclaw_rl.terminal.admin import NoServer, ask_server, check_user_name
 from openclaw_rl.terminal.backlog import training_note
 from openclaw_rl.terminal.screen import ago, make_console, one_line, print_json
 from openclaw_rl.types import IMPORTED, PRESENT_MODEL, TRAINING_PAUSED, Json, Step, Version
@@ -37,6 +37,7 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
 
 def roll_back(store: StoreConfig, number: int, *, user: str, untried: bool = False) -> None:
     """Put an earlier version of a user's line live, 0 for the base model."""
+    check_user_name(user)
     answer = asyncio.run(ask_server(store, "POST", "/rollback", {"line": user, "number": number, "untried": untried}))
     if answer is None:
         raise NoServer("no server runs on this directory; start it with `openclaw-rl up`, then roll back")

@@ -12,6 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -32,10 +33,12 @@ from openclaw_rl.types import (
     Json,
     Lesson,
     Sample,
+    Session,
     Skip,
     Step,
     Version,
     ancestry,
+    split_turn_id,
     turn_id,
     turn_of_sample,
     version_label,
@@ -78,21 +81,38 @@ Scores = Mapping[str, Mapping[str, Sequence[float]]]
 def show_why(config: Config, name: str, *, user: str | None, as_json: bool) -> None:
     """Print where a version comes from, or what became of a turn."""
     reader = StoreReader.open(config.store.data_dir, config.store.url)
-    versions = reader.versions(every_model=True)
+    found = _turn_named(name, reader) or _version_or_turn(name, reader, user=user)
+    teller = _Teller(config, reader, as_json=as_json)
+    if isinstance(found, Version):
+        teller.version(found)
+    else:
+        session, index = found
+        teller.turn(session.user, session.id, index)
+
+
+def _turn_named(name: str, reader: StoreReader) -> tuple[Session, int] | None:
+    """The turn of exactly this name; a client may call a session 42, or v3."""
+    with suppress(ValueError):
+        of_turn, index = split_turn_id(name)
+        if (session := reader.session(of_turn)) and reader.turn(of_turn, index):
+            return session, index
+    return None
+
+
+def _version_or_turn(name: str, reader: StoreReader, *, user: str | None) -> Version | tuple[Session, int]:
+    """A number alone is a version; what else is none may be the start of a session and an index."""
     try:
-        version = find_version(name, versions, user=user)
+        return find_version(name, reader.versions(every_model=True), user=user)
     except NotFound as no_version:
-        if name.removeprefix("v").partition(".")[0].isdigit():
+        if name.removeprefix("v").isdigit():
             raise
         try:
             session, index = find_session(name, [summary.session for summary in reader.sessions()])
         except NotFound as error:
             raise NotFound(f"{no_version}; and {error}") from None
-        if index is None:
-            raise NotFound(f"{name} is a session; name one of its turns, such as {turn_id(session.id, 0)}") from None
-        _Teller(config, reader, as_json=as_json).turn(session.user, session.id, index)
-        return
-    _Teller(config, reader, as_json=as_json).version(version)
+    if index is None:
+        raise NotFound(f"{name} is a session; name one of its turns, such as {turn_id(session.id, 0)}")
+    return session, index
 
 
 class _Teller:

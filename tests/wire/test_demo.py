@@ -190,12 +190,18 @@ def test_a_server_that_does_not_learn_is_no_good_for_a_demo(tmp_path: Path) -> N
 
 def test_eval_compares_two_versions(server: Server, tmp_path: Path) -> None:
     small = ("--num-questions", "3", "--num-items", "20", "--data-dir", server.data_dir)
-    out, _ = run("eval", *small, "--plot", "bars.png", cwd=tmp_path)
+    base = (*small, "--version", "0")
+    assert "nothing was learned yet; --version 0" in run("eval", *small, cwd=tmp_path, status=1)[1]
+    out, _ = run("eval", *base, "--plot", "bars.png", cwd=tmp_path)
     rows = {line.split("  ")[0]: line for line in out.splitlines()}
     assert {"preference", "tokens", "on topic", "repetition", "refusals", "questions back", "capability"} <= set(rows)
     assert "0" in rows["capability"]
     assert (tmp_path / "bars.png").stat().st_size > 5000
-    found: dict[str, Any] = json.loads(run("eval", *small, "--json", cwd=tmp_path)[0])
+    (tmp_path / "full.png").symlink_to("/dev/full")
+    out, err = run("eval", *base, "--json", "--plot", "full.png", cwd=tmp_path, status=1)
+    assert "error: the plot full.png cannot be written: No space left on device" in err
+    found: dict[str, Any] = json.loads(out)
+    assert found["plot"] is None
     assert (found["before"], found["after"], found["measures"]["capability"]["num"]) == ("v0", "v0", 20)
     assert found["measures"]["preference"]["change"]["value"] == 0
     missing = run("eval", *small, "--version", "7", cwd=tmp_path, status=1)[1]
@@ -206,7 +212,8 @@ def test_eval_compares_two_versions(server: Server, tmp_path: Path) -> None:
 def test_leaving_an_examination_ends_it(tmp_path: Path) -> None:
     script = replies(("hello", "Hi."), ("", ESSAY))
     with Server(tmp_path / "data", script, "engine.scripted.tokens_per_s=2") as slow:
-        process = command("eval", "--num-questions", "48", "--data-dir", slow.data_dir, cwd=tmp_path)
+        arguments = ("--version", "0", "--num-questions", "48", "--data-dir", slow.data_dir)
+        process = command("eval", *arguments, cwd=tmp_path)
         time.sleep(3.0)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=20)

@@ -15,6 +15,7 @@ from openclaw_rl.config import StoreConfig
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.users import Brief
 from openclaw_rl.terminal import plot
+from openclaw_rl.terminal.demo import DEFAULT_PLOT, find_plot, show_result
 from openclaw_rl.terminal.demo_events import Doing, Measured, Point, Stepped
 from openclaw_rl.terminal.demo_result import DemoResult, print_result, result_json
 from openclaw_rl.terminal.demo_server import DemoServer
@@ -218,6 +219,30 @@ def test_plots_are_pictures(tmp_path: Path) -> None:
         assert (tmp_path / name).stat().st_size > 5000
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_plot_that_fails_takes_no_demo_with_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    shown = result(point(0, 0, is_brief=False), point(1, 8, is_brief=True))
+    for name, is_written in (("missing/curve.png", False), ("curve.png", True)):
+        console = Console(file=io.StringIO(), width=160, color_system=None)
+        assert show_result(shown, console, plot=tmp_path / name, as_json=as_json) == (0 if is_written else 1)
+        said = capsys.readouterr()
+        if as_json:
+            assert json.loads(said.out)["plot"] == (str(tmp_path / name) if is_written else None)
+        else:
+            text = console.file.getvalue()  # type: ignore[attr-defined]
+            assert ("Nothing got worse" in text, "Plot: " in text) == (True, is_written)
+        assert ("curve.png cannot be written: No such file" in said.err) == (not is_written)
+
+
+def test_of_one_point_there_is_no_curve(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    alone = result(point(0, 0, is_brief=False))
+    assert show_result(alone, console, plot=tmp_path / "curve.png", as_json=False) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture
 def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plot, "find_spec", lambda name: None)
@@ -229,9 +254,40 @@ def test_a_plot_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
         check_plot(tmp_path / "a.pdf")
     with pytest.raises(ConfigError, match="make it first"):
         check_plot(tmp_path / "missing" / "a.png")
+    (tmp_path / "dir.png").mkdir()
+    for folder in (tmp_path, tmp_path / "dir.png"):
+        with pytest.raises(ConfigError, match=r"is a folder; name a file in it"):
+            check_plot(folder)
+    with pytest.raises(ConfigError, match=r"/proc/a\.png cannot be written: .*; --plot names another file"):
+        check_plot(Path("/proc/a.png"))
+    with pytest.raises(ConfigError, match="File name too long; --plot names another file"):
+        check_plot(tmp_path / f"{'a' * 300}.png")
+
+
+def test_to_look_whether_a_plot_can_be_leaves_no_trace(tmp_path: Path) -> None:
+    (tmp_path / "old.png").write_text("old")
+    for name in ("a.png", "old.png"):
+        check_plot(tmp_path / name)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.png", "old")]
 
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_without_its_package_the_remedy_is_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"pip install openclaw-rl\[evaluation\]"):
         check_plot(tmp_path / "a.png")
+
+
+@pytest.mark.usefixtures("no_matplotlib")
+def test_a_plot_that_nobody_asked_for_is_done_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    assert find_plot(None, console) is None
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text.startswith("No plot: --plot needs the package matplotlib")
+    with pytest.raises(ConfigError, match="matplotlib"):
+        find_plot(tmp_path / "a.png", console)
+
+
+def test_one_is_drawn_in_this_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    console = Console(file=io.StringIO())
+    assert (find_plot(None, console), find_plot(Path("a.png"), console)) == (DEFAULT_PLOT, Path("a.png"))

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+from unicodedata import category
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.terminal.screen import ago, complain, one_line, print_json, printable, size
 
+ZWNJ, ZWJ = "\u200c", "\u200d"
+
 
 @given(st.text())
 def test_what_is_printable_holds_no_control_character(text: str) -> None:
     shown = printable(text)
-    assert not [c for c in shown if (ord(c) < 0x20 and c not in "\n\t") or 0x7F <= ord(c) < 0xA0]
+    assert not [c for c in shown if category(c) in ("Cc", "Cf") and c not in f"\n\t{ZWNJ}{ZWJ}"]
     assert printable(shown) == shown
 
 
 def test_only_control_characters_are_taken_out() -> None:
     assert printable("\x1b[31mred\x1b]0;title\x07 \u009bé\n\t日本 👍\r") == "[31mred]0;title é\n\t日本 👍"
+
+
+@pytest.mark.parametrize("hidden", [*"\u202a\u202d\u202e\u2066\u2068\u2069\u200f\u200b\ufeff\u00ad\U000e0041"])
+def test_nothing_turns_the_reading_around_or_hides(hidden: str) -> None:
+    assert printable(f"a{hidden}b") == "ab"
+
+
+@pytest.mark.parametrize("text", ["👩\u200d👩\u200d👧 ❤\ufe0f", "می\u200cخواهم", "葛\U000e0100"])
+def test_what_emoji_and_scripts_are_joined_with_stays(text: str) -> None:
+    assert printable(text) == text
 
 
 @given(st.text(), st.integers(2, 50))

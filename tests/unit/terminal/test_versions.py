@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.terminal.admin import NoServer
 from openclaw_rl.terminal.backlog import read_backlog
@@ -91,3 +92,8 @@ async def test_why_training_stands_still_is_said_wherever_somebody_looks(tmp_pat
 def test_only_a_running_server_goes_back(tmp_path: Path) -> None:
     with pytest.raises(NoServer, match="`openclaw-rl up`"):
         roll_back(settings(tmp_path).store, 1, user="local")
+
+
+def test_a_line_that_nobody_can_have_is_not_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a user name has .*; got 'a b'"):
+        roll_back(settings(tmp_path).store, 1, user="a b")

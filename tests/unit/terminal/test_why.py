@@ -14,7 +14,7 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.terminal.inspection import NotFound
 from openclaw_rl.terminal.why import Moved, most_moved, moved_text, moved_tokens, show_why, tokens_text
 from openclaw_rl.types import Lesson, Step, Version
-from tests.unit.store.samples import make_conversation
+from tests.unit.store.samples import make_conversation, make_session, make_turn
 from tests.unit.terminal.lessons import HINT, SESSION, fill, make_sample, settings
 from tests.unit.terminal.test_lessons_shown import styles
 
@@ -79,6 +79,42 @@ def test_a_turn_says_what_became_of_it(data_dir: Path, capsys: CAPS, turn: str, 
     shown = capsys.readouterr().out
     assert f"became     {became}" in shown
     assert ("learned in step 1  v1.ann  live" in shown) == (turn == TURN)
+
+
+@pytest.fixture
+async def chats(data_dir: Path) -> Path:
+    """Sessions that a client calls 42 and v1, of a turn each; the version of a user 0 has the name of the latter's."""
+    async with await SqliteStore.open(data_dir) as store:
+        for name in ("42", "v1"):
+            await store.put_session(make_session(name))
+            await store.put_turn(make_turn(session=name, text=f"answer of {name}"))
+        for line in ("0", "7"):
+            await store.lessons.put_imported(line, lambda number: (f"/v{number}", "ab"))
+    return data_dir
+
+
+@pytest.mark.parametrize("name", ["42.0", "4.0", "v1.0"])
+def test_a_turn_of_a_session_with_a_number_for_a_name_is_found(chats: Path, capsys: CAPS, name: str) -> None:
+    show_why(settings(chats), name, user=None, as_json=False)
+    assert f"assistant  answer of {'v1' if name == 'v1.0' else '42'}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("42", "no version '42'; there are [^;]*$"),
+        ("v1.1", "there is no turn v1.1; `openclaw-rl inspect v1` shows all"),
+        ("42.7", "there is no turn 42.7; `openclaw-rl inspect 42` shows all"),
+    ],
+)
+def test_a_number_alone_is_a_version_and_a_turn_must_be_there(chats: Path, name: str, why: str) -> None:
+    with pytest.raises(NotFound, match=why):
+        show_why(settings(chats), name, user=None, as_json=False)
+
+
+def test_a_version_has_its_name_where_no_turn_has(chats: Path, capsys: CAPS) -> None:
+    show_why(settings(chats), "v1.7", user=None, as_json=False)
+    assert capsys.readouterr().out.startswith("v1.7  7  candidate")
 
 
 async def undo(data_dir: Path) -> None:
