@@ -22,7 +22,7 @@ def load_named(path: str, setting: str) -> tuple[ModuleType, Any]:
         raise ConfigError(f"{setting} {path!r} is not of the form {_FORM}")
     try:
         module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:  # code of others may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # code of others may raise anything while it is imported
         raise ConfigError(f"{where} of {setting} cannot be imported: {error!r}") from error
     if not hasattr(module, name):
         raise ConfigError(f"{where} of {setting} has no {name!r}; it is written {_FORM}")

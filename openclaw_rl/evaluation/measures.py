@@ -21,6 +21,7 @@ _Z = _NORMAL.inv_cdf(0.975)
 _STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Student's t at 0.975 for 1 to 10 degrees of freedom; beyond that a series in 1 / degrees is exact to 0.001."""
 
+_MIN_PAIRS = 3
 _NUM_RESAMPLES = 4000
 _CHUNK = 1 << 20  # numbers that are drawn at a time
 
@@ -64,9 +65,17 @@ def mean_interval(values: Sequence[float], seed: int) -> Interval:
 
 
 def paired_difference(before: Sequence[float], after: Sequence[float], seed: int) -> Interval:
-    """The mean of `after[i] - before[i]`: the same questions, users or seeds, measured twice."""
+    """The mean of `after[i] - before[i]`: the same questions, users or seeds, measured twice.
+
+    Fewer than three pairs decide nothing: two that agree by chance would have no spread. Where all numbers lie in
+    [0, 1] they are shares, and no change of a share is beyond 1.
+    """
     _require_pairs(before, after)
-    return mean_interval([now - was for was, now in zip(before, after, strict=True)], seed)
+    found = mean_interval([now - was for was, now in zip(before, after, strict=True)], seed)
+    low, high = (found.low, found.high) if len(after) >= _MIN_PAIRS else (-math.inf, math.inf)
+    if all(0.0 <= value <= 1.0 for value in (*before, *after)):
+        low, high = max(-1.0, low), min(1.0, high)
+    return Interval(value=found.value, low=low, high=high)
 
 
 def share_interval(num_hits: int, num: int) -> Interval:

@@ -2,7 +2,7 @@
 
 The preference is never in the first message. It shows in the reactions only, in words that differ, as people's do;
 and it is what the score measures, on questions that no lesson was about. Four users are shipped. One of your own is a
-file of a few lines, named by import path (`--user my_users:Polite` or `--user my_users.py:Polite`):
+file of a few lines, named by import path (`demo --user my_users:Polite`, `eval --preference my_users.py:Polite`):
 
     class Polite(Person):
         name = "polite"
@@ -24,9 +24,11 @@ are. Whether what a reply says is true is not a user's matter: evaluation/capabi
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, Protocol, runtime_checkable
 
 from openclaw_rl.errors import ConfigError
@@ -147,7 +149,7 @@ class Person:
 
     def score(self, question: Question, reply: str) -> float:
         """How well a reply meets the preference, in [0, 1]; 0 for what is no answer."""
-        return answered(question, self.core(reply)) * self.style(question, reply)
+        return answered(question, self.core(reply)) * self._checked_style(question, reply)
 
     def core(self, reply: str) -> str:
         """What of a reply has to be the answer: all of it, unless the preference is for something beside it."""
@@ -174,7 +176,18 @@ class Person:
             return "off_topic"
         if detectors.substance(question.text, self.core(reply)) <= _TOO_LITTLE:
             return "evasive"
-        return "content" if self.style(question, reply) >= self.content_from else "style"
+        return "content" if self._checked_style(question, reply) >= self.content_from else "style"
+
+    def _checked_style(self, question: Question, reply: str) -> float:
+        named = f"{type(self).__name__}.style"
+        try:
+            style: object = self.style(question, reply)
+            value = float(style) if isinstance(style, Real) else math.nan
+        except Exception as error:  # code of others may raise anything
+            raise ConfigError(f"{named} failed: {error!r}") from error
+        if not 0.0 <= value <= 1.0:
+            raise ConfigError(f"{named} must be a number in [0, 1], got {style!r}")
+        return value
 
     def _pick(self, wordings: tuple[str, ...], question: Question, turn: int) -> str:
         """One of them, by the question and the seed; no wording twice in a session before all were used."""
@@ -205,7 +218,8 @@ class Brief(Person):
     max_words = 25
 
     def style(self, question: Question, reply: str) -> float:
-        num_words, num_sentences = len(detectors.words(reply)), len(detectors.sentences(reply))
+        num_words = len(detectors.words(reply))
+        num_sentences = max(1, len(detectors.sentences(reply)))  # code has words and no sentence
         if not num_words:
             return 0.0
         ends = detectors.visible(reply).rstrip("\"'”’)*_ ").endswith((".", "!", "?", "…", "。"))
@@ -303,11 +317,15 @@ def load_user(name_or_path: str, *, seed: int = 0) -> SimulatedUser:
                 f"there is no user {name_or_path!r}; one of {', '.join(USERS)}, or module:Class or file.py:Class"
             )
         return USERS[name_or_path](seed=seed)
-    _, made_by = load_named(name_or_path, "--user")
+    _, made_by = load_named(name_or_path, "the user")
     try:
         user = made_by(seed=seed)
     except Exception as error:  # code of others may raise anything
-        raise ConfigError(f"--user {name_or_path} cannot be made with seed={seed}: {error!r}") from error
+        raise ConfigError(f"the user {name_or_path} cannot be made with seed={seed}: {error!r}") from error
     if not isinstance(user, SimulatedUser):
-        raise ConfigError(f"--user {name_or_path} is no simulated user: it needs name, preference, react and score")
+        raise ConfigError(f"the user {name_or_path} is none: it needs name, preference, react and score")
+    for name in ("kinds", "short_kinds"):
+        kinds: object = getattr(user, name, KINDS)
+        if not (isinstance(kinds, Collection) and kinds and all(kind in KINDS for kind in kinds)):
+            raise ConfigError(f"the user {name_or_path}: {name} must be a tuple of {', '.join(KINDS)}, got {kinds!r}")
     return user

@@ -9,7 +9,7 @@ from openclaw_rl.evaluation.detectors.numbers import final_number
 from openclaw_rl.evaluation.detectors.text import any_of, content_words, prose, sentences, visible, words
 
 _SMALL_TALK_WORDS = 3
-_ONE_CHARACTER = re.compile(r"(\S)\1{11,}")
+_ONE_CHARACTER = re.compile(r"([^\s\d])\1{11,}|(\d)\2{100,}")  # a googol has 100 zeros
 _REASON = re.compile(r"\W*(?:because|since|due to)\b", re.IGNORECASE)
 _ASKS_NUMBER = re.compile(
     r"\bhow (?:many|much|far)\b|\bwhat is \d|\bwhat does it cost|\d\s*[-+*/x×÷]\s*\d", re.IGNORECASE

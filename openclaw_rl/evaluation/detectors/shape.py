@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from openclaw_rl.evaluation.detectors.text import BULLET, DASH, NUMBERED, any_of, prose, sentences, visible, words
+from openclaw_rl.evaluation.detectors.text import BULLET, CJK, DASH, NUMBERED, any_of, prose, sentences, visible, words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +26,11 @@ class Markup:
 
 
 _CODE = re.compile(r"`[^`\n]+`")
+_ATTRIBUTES = r"(?:\s+[\w-]+=[^<>]*)?\s*>"
 _BOLD = re.compile(
-    r"(?<![\w*)])\*\*\*?(?=[^\s*])[^\n]*?(?<=[^\s*])\*\*"  # 2**3**4 and x ** 2 ** y are powers
-    r"|(?<!\w)__(?=[^\s_])(?!\w+__)[^\n]*?(?<=[^\s_])__(?!\w)"  # __init__ is a name
-    r"|<(?:b|strong)>"
+    rf"(?<![*)])(?<![^\W{CJK}])\*\*\*?(?=[^\s*])[^\n]*?(?<=[^\s*])\*\*"  # 2**3**4 and x ** 2 ** y are powers
+    rf"|(?<![\w.])__(?=[^\s_])(?!(?:{any_of('dunders')}|[^\W_]+_\w*)__)[^\n]*?(?<=[^\s_])__(?!\w)"  # __init__ is a name
+    rf"|(?i:<(?:b|strong){_ATTRIBUTES})"
     r"|[\U0001d400-\U0001d7cb]+(?:\s+[\U0001d400-\U0001d7cb]+)*"  # letters that only look bold
 )
 _LETTERED = re.compile(r"^[ \t]*\(?(?:[a-h]|[ivx]{1,4})[.)][ \t]+(?=\S)", re.IGNORECASE)
@@ -38,7 +39,8 @@ _INLINE = re.compile(r"(?:(?:^|[.:;,!?])[ \t]*(\d{1,2})\.|(?<![\w(])\(?(\d{1,2})
 _HEADING = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+\S")
 _UNDERLINE = re.compile(r"^[ \t]{0,3}(?:={3,}|-{3,})[ \t]*$")
 _MAX_HEADING_WORDS = 12
-_TABLE = re.compile(r"^[ \t]*\|?[ \t]*:?-{2,}:?[ \t]*\|[-:| \t]*$")
+_TABLE = re.compile(r"^[ \t]*(?:\|[ \t]*:?-+|:?-{2,}):?[ \t]*\|[-:| \t]*$")
+_HTML_ITEM = re.compile(rf"<li{_ATTRIBUTES}", re.IGNORECASE)
 
 
 def markup(text: str) -> Markup:
@@ -66,7 +68,8 @@ def _list_items(seen: str, lines: Sequence[str]) -> int:
     numbered = len(numbers) if len(numbers) > 1 or numbers == [1] else 0
     inline = _counted([int(m[1] or m[2]) for m in _INLINE.finditer(seen)])
     in_pairs = (_count(shape, lines) for shape in (DASH, _LETTERED, _STEP_LINE))
-    return _count(BULLET, lines) + max(numbered, inline if inline > 2 else 0) + sum(n for n in in_pairs if n > 1)
+    marked = _count(BULLET, lines) + len(_HTML_ITEM.findall(seen))
+    return marked + max(numbered, inline if inline > 2 else 0) + sum(n for n in in_pairs if n > 1)
 
 
 def _counted(numbers: Iterable[int]) -> int:

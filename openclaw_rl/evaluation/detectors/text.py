@@ -17,9 +17,12 @@ from openclaw_rl.types import Json
 _SPECIAL = re.compile(r"<\|[^|<>\n]{1,40}\|>|</?(?:s|bos|eos|pad|unk)>|\[/?INST\]", re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _INVISIBLE = ("Cc", "Cf", "Cs", "Co")
-_CODE_BLOCK = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+_CODE_BLOCK = re.compile(  # "```x```" in one line is none
+    r"^[ \t]*(```|~~~)(?![^\n]*[^`~\n]\1).*?(?:^[ \t]*\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE
+)
 _WORD = re.compile(r"[^\W_]+(?:[’'.,:/-][^\W_]+)*")
-_CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+CJK = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_CJK = re.compile(f"[{CJK}]")
 _ENDINGS = re.compile(r"(?:isation|ization|ations?|ings?|edly|ed|es|s|ly|ers?|e|y)$")
 _MIN_STEM = 3
 
@@ -48,8 +51,12 @@ def prose(text: str) -> str:
 
 def words(text: str) -> tuple[str, ...]:
     """The words, in lower case; a number with its point is one, and each CJK character is one."""
-    spaced = _CJK.sub(lambda c: f" {c[0]} ", visible(text))
-    return tuple(w.lower().replace("’", "'") for w in _WORD.findall(spaced))
+    return tuple(w.lower().replace("’", "'") for w in _WORD.findall(spaced(text)))
+
+
+def spaced(text: str) -> str:
+    """What a person sees of it, each CJK character apart."""
+    return _CJK.sub(lambda c: f" {c[0]} ", visible(text))
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -69,13 +76,22 @@ def _stop_words() -> frozenset[str]:
     return frozenset(lexicon()["stop"].split())
 
 
-BULLET = re.compile(r"^[ \t]*(?:[-*+•‣◦▪▸●○■□►➤➢✓✔✅·∙⁃]|[\U0001f539\U0001f538])[ \t]+(?=\S)")
+BULLET = re.compile(
+    r"^(?![ \t]*([-*])(?:[ \t]*\1){2,}[ \t]*$)"  # "* * *" is a rule
+    r"[ \t]*(?:(?:[-*+•‣◦▪▸●○■□►➤➢✓✔✅·∙⁃]|[\U0001f539\U0001f538])[ \t]+|•)(?=\S)"
+)
 DASH = re.compile(r"^[ \t]*[–—][ \t]+(?=\S)")
-NUMBERED = re.compile(r"^[ \t]*(?:\*\*|__)?(?:\(?(\d{1,2})[.)]|(\d)\ufe0f?\u20e3)(?:\*\*|__)?[ \t]+(?=\S)")
+_APART = r"(?:\*\*|__)?[ \t]+(?=\S)"
+NUMBERED = re.compile(
+    r"^[ \t]*(?:\*\*|__)?"
+    rf"(?:\(?(\d{{1,2}})(?:[.)]{_APART}|、[ \t]*(?=[^\s\d]))|(\d)\ufe0f?\u20e3{_APART})"
+)
 _HASHES = re.compile(r"^[ \t]{0,3}#{1,6}[ \t]+")
-_END = re.compile(r"[.!?…]+[\"'”’)\]*_]*(?=\s|$)|[。！？]+[」』”）]*")
+_END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]*_]*(?=\s|$)|[。！？]+[」』”）]*")
 _LIST_NUMBER = re.compile(r"(?:^|[.:;,!?]\s)\s*\d{1,2}$")
 _SMALL = re.compile(r"\s+[a-z]")
+_REACH = 60
+"""Characters before an end that tell whether it is one."""
 
 
 def sentences(text: str) -> tuple[str, ...]:
@@ -111,10 +127,10 @@ def _blocks(text: str) -> list[str]:
 
 def _goes_on(block: str, end: re.Match[str]) -> bool:
     """Whether what looks like an end is none: an abbreviation, "1." of a list in a line, dots in mid-sentence."""
-    before, after = block[: end.start()], block[end.end() :]
-    if end[0] == "." and after.strip() and (_abbreviation().search(before) or _LIST_NUMBER.search(before)):
+    before = (block, max(0, end.start() - _REACH), end.start())
+    if end[0] == "." and (_abbreviation().search(*before) or _LIST_NUMBER.search(*before)):
         return True
-    return bool(_SMALL.match(after)) and end[0][0] in ".…"
+    return bool(_SMALL.match(block, end.end())) and end[0][0] in ".…"
 
 
 @cache

@@ -76,6 +76,32 @@ def test_pairs_take_out_what_differs_between_cases() -> None:
     assert backwards.value == pytest.approx(-found.value)
 
 
+def test_the_change_of_shares_stays_within_bounds() -> None:
+    found = paired_difference([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], seed=0)
+    assert (found.value, found.low, found.high) == pytest.approx((-1 / 3, -1.0, 1.0))
+    inside = paired_difference([0.4, 0.5, 0.6], [0.5, 0.6, 0.8], seed=0)
+    assert inside == mean_interval([0.5 - 0.4, 0.6 - 0.5, 0.8 - 0.6], seed=0)
+
+
+@pytest.mark.parametrize("other", [-1.0, 2.0])
+def test_the_change_of_other_numbers_has_no_bounds(other: float) -> None:
+    for before, after in (([0.0, 1.0, 1.0], [1.0, 0.0, other]), ([1.0, 0.0, other], [0.0, 1.0, 1.0])):
+        found = paired_difference(before, after, seed=0)
+        assert found.low < -1.0
+        assert found.high > 1.0
+
+
+@pytest.mark.parametrize("num", [1, 2])
+def test_two_pairs_decide_nothing(num: int) -> None:
+    assert paired_difference([0.0] * num, [1.0] * num, seed=0) == Interval(value=1.0, low=-1.0, high=1.0)
+    lengths = paired_difference([10.0] * num, [12.0] * num, seed=0)
+    assert lengths == Interval(value=2.0, low=-math.inf, high=math.inf)
+
+
+def test_three_pairs_may_decide() -> None:
+    assert paired_difference([0.0] * 3, [1.0] * 3, seed=0) == Interval(value=1.0, low=1.0, high=1.0)
+
+
 def test_the_change_of_a_share_is_that_of_the_pairs_that_changed() -> None:
     found = paired_share_difference(num_lost=5, num_won=17, num=100)
     centre = 12 / 102

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise, product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from openclaw_rl.errors import ConfigError
@@ -283,12 +285,88 @@ def test_a_user_needs_no_base_class(tmp_path: Path) -> None:
     assert user.seed == 5  # type: ignore[attr-defined]
     assert user.react(RAIN, "", 0) == Reaction(kind="content", message="ok", done=True)
     assert questions_for(user, [POEM]) == (POEM,)
-    with pytest.raises(ConfigError, match="needs name, preference, react and score"):
+    with pytest.raises(ConfigError, match="the user .*:NoUser is none: it needs name, preference, react and score"):
         load_user(f"{file}:NoUser")
-    with pytest.raises(ConfigError, match="cannot be made with seed=0"):
+    with pytest.raises(ConfigError, match="the user .*:NoSeed cannot be made with seed=0"):
         load_user(f"{file}:NoSeed")
-    with pytest.raises(ConfigError, match="has no 'Nobody'"):
+    with pytest.raises(ConfigError, match="of the user has no 'Nobody'"):
         load_user(f"{file}:Nobody")
+
+
+CODE = (
+    "```Gravity pulls all masses together.",
+    "```\nprint('rain')\n```",
+    "~~~\nrain falls. It rains.",
+    "```x``` is it.",
+)
+
+
+@pytest.mark.parametrize("reply", CODE)
+@pytest.mark.parametrize("person", PEOPLE)
+def test_a_style_lies_between_0_and_1(person: type[Person], reply: str) -> None:
+    assert 0.0 <= person().style(RAIN, reply) <= 1.0
+
+
+def test_code_alone_is_one_sentence_to_who_wants_one() -> None:
+    assert Brief().style(RAIN, CODE[0]) == 1.0
+    assert Brief().style(RAIN, CODE[1]) == pytest.approx(0.7)
+
+
+class Odd(Person):
+    """Says whatever style it is given; without one it cannot."""
+
+    name, preference, complaints = "odd", "anything", ("Be odd.",)
+    given: object = None
+
+    def style(self, question: Question, reply: str) -> float:
+        if self.given is None:
+            raise KeyError("mood")
+        return self.given  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("given", [1.4, -0.1, float("nan"), float("inf"), "0.5", [1]])
+def test_a_style_of_your_own_that_is_none_is_named(given: object) -> None:
+    user = Odd()
+    user.given = given
+    told = re.escape(f"Odd.style must be a number in [0, 1], got {given!r}")
+    with pytest.raises(ConfigError, match=told):
+        user.score(RAIN, BRIEF)
+    with pytest.raises(ConfigError, match=told):
+        user.react(RAIN, BRIEF, 0)
+
+
+@pytest.mark.parametrize("given", [0, 0.0, 1, 1.0, True, np.float32(0.5)])
+def test_the_ends_are_styles(given: float) -> None:
+    user = Odd()
+    user.given = given
+    assert user.score(RAIN, BRIEF) == float(given)
+    assert type(user.score(RAIN, BRIEF)) is float
+
+
+def test_a_style_of_your_own_that_fails_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"Odd.style failed: KeyError\('mood'\)"):
+        Odd().score(RAIN, BRIEF)
+
+
+@pytest.mark.parametrize("kinds", ["'open'", "('open', 'sums')", "()", "7", "(['open'],)"])
+@pytest.mark.parametrize("name", ["kinds", "short_kinds"])
+def test_a_typo_in_the_kinds_is_told_the_known_ones(tmp_path: Path, name: str, kinds: str) -> None:
+    file = tmp_path / "own.py"
+    file.write_text(
+        f"from openclaw_rl.evaluation.users import Brief\nclass Mine(Brief):\n    {name} = {kinds}\n"
+        f"class Good(Brief):\n    {name} = ['sum', 'open']\n"
+    )
+    with pytest.raises(ConfigError, match=rf"the user .*:Mine: {name} .* of open, how_to, sum, writing, got ") as told:
+        load_user(f"{file}:Mine")
+    assert "--" not in str(told.value)
+    assert load_user(f"{file}:Good").name == "brief"
+
+
+def test_a_module_that_ends_the_program_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("raise SystemExit(3)\n")
+    with pytest.raises(ConfigError, match=r"own.py of the user cannot be imported: SystemExit\(3\)"):
+        load_user(f"{file}:Mine")
 
 
 def test_an_unknown_user_is_told_who_there_is() -> None:

@@ -51,6 +51,13 @@ def test_words() -> None:
         ("- one\n- two\n- three", 3),
         ("天空是蓝色的。因为光。", 2),
         ("```\na. b. c.\n```\nDone.", 1),
+        ("Title\n~~~~~~~\nIt is. It was.", 1),
+        ("```x ``\nIt is. It was.\n```\nDone.", 1),
+        ("```x``` shows gravity.\n- one\n- second", 3),
+        ("~~~x~~~ shows gravity.\nIt does.", 2),
+        ("```x y\na. b.\n```\nDone.", 1),
+        ("Wait...) and see.", 1),
+        ("He lives in the a.b.c.d. He left.", 1),
         ("...", 0),
         ("", 0),
         ("<|im_end|>", 0),
@@ -58,6 +65,14 @@ def test_words() -> None:
 )
 def test_sentences(text: str, count: int) -> None:
     assert len(sentences(text)) == count, sentences(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1. " * 60_000, 1), ("It is so. " * 60_000, 60_000), ("." * 60_000 + "x", 1)]
+)
+def test_a_long_text_takes_no_longer_for_each_sentence(text: str, count: int) -> None:
+    """Minutes, where each end looks at everything before it."""
+    assert len(sentences(text)) == count
 
 
 def test_sentences_stand_as_they_are() -> None:
