@@ -168,7 +168,7 @@ def summarise(arm: str, records: Iterable[Record]) -> Summary:
         sessions=_mean([float(record.stability.sessions) for record in people], 1.0, math.inf),
         before=_mean(both[0], 0.0, 1.0) if probed else None,
         after=_mean(both[1], 0.0, 1.0) if probed else None,
-        gain=paired_difference(both[0], both[1], 0) if probed else None,
+        gain=paired_difference(both[0], both[1], 0, is_share=True) if probed else None,
         on_topic=means("on_topic"),
         tokens=means("tokens"),
         capability=capability_change(people),

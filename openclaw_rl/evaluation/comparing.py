@@ -11,7 +11,7 @@ from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.capability import compare
 from openclaw_rl.evaluation.exam import Answer, Examination, traits
 from openclaw_rl.evaluation.measures import Interval, mean_interval, paired_difference, share_interval
-from openclaw_rl.evaluation.users import SimulatedUser
+from openclaw_rl.evaluation.users import SimulatedUser, score_of
 from openclaw_rl.types import Json
 from openclaw_rl.types.checks import require
 
@@ -62,7 +62,7 @@ _TRAITS: tuple[tuple[str, str, Wish, bool], ...] = (
 
 def preferences(user: SimulatedUser, answers: Sequence[Answer]) -> list[float]:
     """How well each answer meets the hidden preference."""
-    return [user.score(answer.question, answer.text) for answer in answers]
+    return [score_of(user, answer.question, answer.text) for answer in answers]
 
 
 def preference(user: SimulatedUser, examination: Examination, *, seed: int) -> Interval:
@@ -126,7 +126,7 @@ def _means(
         found = mean_interval(values, seed)
         return _within_bounds(found) if is_share else found
 
-    change = paired_difference(before, after, seed)
+    change = paired_difference(before, after, seed, is_share=is_share)
     return Measure(
         name=name,
         meaning=meaning,

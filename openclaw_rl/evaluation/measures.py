@@ -64,16 +64,16 @@ def mean_interval(values: Sequence[float], seed: int) -> Interval:
     return Interval(value=mean, low=float(low), high=float(high))
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float], seed: int) -> Interval:
+def paired_difference(before: Sequence[float], after: Sequence[float], seed: int, *, is_share: bool) -> Interval:
     """The mean of `after[i] - before[i]`: the same questions, users or seeds, measured twice.
 
-    Fewer than three pairs decide nothing: two that agree by chance would have no spread. Where all numbers lie in
-    [0, 1] they are shares, and no change of a share is beyond 1.
+    Fewer than three pairs decide nothing: two that agree by chance would have no spread. No change of a share,
+    which lies in [0, 1], is beyond 1.
     """
     _require_pairs(before, after)
     found = mean_interval([now - was for was, now in zip(before, after, strict=True)], seed)
     low, high = (found.low, found.high) if len(after) >= _MIN_PAIRS else (-math.inf, math.inf)
-    if all(0.0 <= value <= 1.0 for value in (*before, *after)):
+    if is_share:
         low, high = max(-1.0, low), min(1.0, high)
     return Interval(value=found.value, low=low, high=high)
 

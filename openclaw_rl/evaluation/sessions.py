@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from openclaw_rl.evaluation.chat import Chat, Reply
 from openclaw_rl.evaluation.questions import Question
-from openclaw_rl.evaluation.users import Reaction, SimulatedUser
+from openclaw_rl.evaluation.users import Reaction, SimulatedUser, score_of
 from openclaw_rl.types import Json, Message
 from openclaw_rl.types.checks import require
 
@@ -108,7 +108,7 @@ async def run_session(
     while not exchanges or not (exchanges[-1].reaction.done or len(exchanges) == max_turns):
         reply = await chat.reply(messages, session=session, model=model)
         reaction = user.react(question, reply.text, len(exchanges))
-        score = user.score(question, reply.text)
+        score = score_of(user, question, reply.text)
         exchanges.append(Exchange(said=messages[-1].content, reply=reply, score=score, reaction=reaction))
         messages += [reply.message, Message(role="user", content=reaction.message)]
     if messages[-1].content:

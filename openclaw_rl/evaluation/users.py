@@ -108,6 +108,24 @@ class SimulatedUser(Protocol):
     def score(self, question: Question, reply: str) -> float: ...
 
 
+def score_of(user: SimulatedUser, question: Question, reply: str) -> float:
+    """What the user gives; `ConfigError` where the code of others gives no number in [0, 1]."""
+    return _checked(f"{type(user).__name__}.score", lambda: user.score(question, reply))
+
+
+def _checked(named: str, give: Callable[[], object]) -> float:
+    try:
+        given = give()
+        value = float(given) if isinstance(given, Real) else math.nan
+    except ConfigError:
+        raise
+    except Exception as error:  # code of others may raise anything
+        raise ConfigError(f"{named} failed: {error!r}") from error
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"{named} must be a number in [0, 1], got {given!r}")
+    return value
+
+
 def answered(question: Question, reply: str) -> float:
     """How far a reply is an answer to the question at all, in [0, 1]; see the module."""
     if detectors.refuses(reply) or detectors.asks_back(reply):
@@ -179,15 +197,7 @@ class Person:
         return "content" if self._checked_style(question, reply) >= self.content_from else "style"
 
     def _checked_style(self, question: Question, reply: str) -> float:
-        named = f"{type(self).__name__}.style"
-        try:
-            style: object = self.style(question, reply)
-            value = float(style) if isinstance(style, Real) else math.nan
-        except Exception as error:  # code of others may raise anything
-            raise ConfigError(f"{named} failed: {error!r}") from error
-        if not 0.0 <= value <= 1.0:
-            raise ConfigError(f"{named} must be a number in [0, 1], got {style!r}")
-        return value
+        return _checked(f"{type(self).__name__}.style", lambda: self.style(question, reply))
 
     def _pick(self, wordings: tuple[str, ...], question: Question, turn: int) -> str:
         """One of them, by the question and the seed; no wording twice in a session before all were used."""

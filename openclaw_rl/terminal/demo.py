@@ -29,7 +29,7 @@ from openclaw_rl.evaluation.comparing import mean_tokens, preference
 from openclaw_rl.evaluation.exam import SMALL_NUM_ITEMS, Exam, Examination, traits
 from openclaw_rl.evaluation.questions import KINDS, Question, load_questions
 from openclaw_rl.evaluation.sessions import SessionRecord, run_session
-from openclaw_rl.evaluation.users import Reaction, SimulatedUser, load_user, questions_for
+from openclaw_rl.evaluation.users import Reaction, SimulatedUser, load_user, questions_for, score_of
 from openclaw_rl.store import StoreReader
 from openclaw_rl.terminal.admin import AdminRefused
 from openclaw_rl.terminal.demo_events import Answered, Asked, Doing, Measured, Point, Reacted
@@ -373,10 +373,10 @@ class _Watched:
 
     def react(self, question: Question, reply: str, turn: int) -> Reaction:
         user = self.demo.plan.user
-        reaction, score = user.react(question, reply, turn), user.score(question, reply)
+        reaction, score = user.react(question, reply, turn), score_of(user, question, reply)
         content = reaction.is_content
         self.demo.tell(Reacted(turn=self.turn, message=reaction.message, is_content=content, score=score))
         return reaction
 
     def score(self, question: Question, reply: str) -> float:
-        return self.demo.plan.user.score(question, reply)
+        return score_of(self.demo.plan.user, question, reply)

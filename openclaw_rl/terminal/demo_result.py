@@ -18,7 +18,7 @@ from openclaw_rl.evaluation.users import SimulatedUser
 from openclaw_rl.terminal.demo_events import Point
 from openclaw_rl.terminal.demo_server import DemoServer
 from openclaw_rl.terminal.demo_view import points_table
-from openclaw_rl.terminal.evaluating import comparison_json, comparison_table, forgetting_text
+from openclaw_rl.terminal.evaluating import ComparisonTable, comparison_json, forgetting_text
 from openclaw_rl.terminal.screen import printable
 from openclaw_rl.types import Json, Step, Version
 
@@ -75,7 +75,7 @@ def print_result(result: DemoResult, console: Console, *, plot: Path | None) -> 
         console.print(answers_table(*pair))
         console.print(Text("\nBefore and after, with 95 % intervals", "bold"))
         measures = result.measures()
-        console.print(comparison_table(measures, before=pair[0].version, after=pair[1].version))
+        console.print(ComparisonTable(measures, before=pair[0].version, after=pair[1].version))
         console.print(Text(f"\n{forgetting_text(measures)}"), soft_wrap=True)
     else:
         console.print("Nothing was learned: the base model still answers.", style="yellow")

@@ -84,7 +84,7 @@ def show_comparison(
             print_json(comparison_json(user, before, after, measures, plot=drawn))
             return
         console = make_console()
-        console.print(comparison_table(measures, **names))
+        console.print(ComparisonTable(measures, **names))
         console.print(Text(f"\n{forgetting_text(measures)}"), soft_wrap=True)
         if drawn is not None:
             console.print(f"Plot: {drawn}", markup=False, soft_wrap=True)
@@ -156,14 +156,12 @@ def _progress(*, show: bool) -> Iterator[Callable[[str], Callable[[int, int], No
         yield row
 
 
-def comparison_table(measures: Sequence[Measure], *, before: str, after: str) -> ComparisonTable:
-    """One row for each measure; green is better and red worse than chance explains."""
-    return ComparisonTable(measures=measures, before=before, after=after)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ComparisonTable:
-    """Where it is narrow meanings are left out, then verdicts stand below changes: nothing is cut in 80 columns."""
+    """One row for each measure; green is better and red worse than chance explains.
+
+    Where it is narrow meanings are left out, then verdicts stand below changes: nothing is cut in 80 columns.
+    """
 
     measures: Sequence[Measure]
     before: str

@@ -111,6 +111,15 @@ async def test_what_changed_is_told_from_chance(engine: WordEngine) -> None:
         compare_examinations(Brief(), before, replace(after, answers=after.answers[:-1]))
 
 
+async def test_two_answers_decide_nothing_and_a_share_moves_by_one_at_most(engine: WordEngine) -> None:
+    exam = replace(EXAM, num_questions=2, num_items=0, kinds=("open",))
+    before, after = [await examine(engine, engine.renderer, version, exam) for version in ("v0", "v1")]
+    measures = {measure.name: measure for measure in compare_examinations(Brief(), before, after)}
+    assert (measures["preference"].verdict, measures["preference"].change.value > 0.5) == ("unclear", True)
+    assert (measures["preference"].change.low, measures["preference"].change.high) == (-1.0, 1.0)
+    assert measures["tokens"].change.low == -float("inf")
+
+
 async def test_without_items_on_both_sides_capability_is_not_compared(engine: WordEngine) -> None:
     before = await examine(engine, engine.renderer, "v0", replace(EXAM, num_items=0))
     after = await examine(engine, engine.renderer, "v1", EXAM)

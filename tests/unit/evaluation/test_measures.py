@@ -69,37 +69,35 @@ def test_more_values_than_fit_into_one_draw_are_all_drawn() -> None:
 def test_pairs_take_out_what_differs_between_cases() -> None:
     cases = np.random.default_rng(2).normal(0.0, 50.0, 60)
     after = cases + np.random.default_rng(3).normal(1.0, 0.5, 60)
-    found = paired_difference(cases.tolist(), after.tolist(), seed=0)
+    found = paired_difference(cases.tolist(), after.tolist(), seed=0, is_share=False)
     assert found.value == pytest.approx((after - cases).mean())
     assert 0.5 < found.low < found.high < 1.5
-    backwards = paired_difference(after.tolist(), cases.tolist(), seed=0)
+    backwards = paired_difference(after.tolist(), cases.tolist(), seed=0, is_share=False)
     assert backwards.value == pytest.approx(-found.value)
 
 
 def test_the_change_of_shares_stays_within_bounds() -> None:
-    found = paired_difference([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], seed=0)
+    found = paired_difference([1.0, 1.0, 0.0], [0.0, 1.0, 0.0], seed=0, is_share=True)
     assert (found.value, found.low, found.high) == pytest.approx((-1 / 3, -1.0, 1.0))
-    inside = paired_difference([0.4, 0.5, 0.6], [0.5, 0.6, 0.8], seed=0)
+    inside = paired_difference([0.4, 0.5, 0.6], [0.5, 0.6, 0.8], seed=0, is_share=True)
     assert inside == mean_interval([0.5 - 0.4, 0.6 - 0.5, 0.8 - 0.6], seed=0)
 
 
-@pytest.mark.parametrize("other", [-1.0, 2.0])
-def test_the_change_of_other_numbers_has_no_bounds(other: float) -> None:
-    for before, after in (([0.0, 1.0, 1.0], [1.0, 0.0, other]), ([1.0, 0.0, other], [0.0, 1.0, 1.0])):
-        found = paired_difference(before, after, seed=0)
-        assert found.low < -1.0
-        assert found.high > 1.0
+def test_the_change_of_other_numbers_has_no_bounds() -> None:
+    found = paired_difference([0.0, 1.0, 1.0], [1.0, 0.0, 1.0], seed=0, is_share=False)
+    assert found.low < -1.0
+    assert found.high > 1.0
 
 
 @pytest.mark.parametrize("num", [1, 2])
 def test_two_pairs_decide_nothing(num: int) -> None:
-    assert paired_difference([0.0] * num, [1.0] * num, seed=0) == Interval(value=1.0, low=-1.0, high=1.0)
-    lengths = paired_difference([10.0] * num, [12.0] * num, seed=0)
+    assert paired_difference([0.0] * num, [1.0] * num, seed=0, is_share=True) == Interval(value=1.0, low=-1.0, high=1.0)
+    lengths = paired_difference([10.0] * num, [12.0] * num, seed=0, is_share=False)
     assert lengths == Interval(value=2.0, low=-math.inf, high=math.inf)
 
 
 def test_three_pairs_may_decide() -> None:
-    assert paired_difference([0.0] * 3, [1.0] * 3, seed=0) == Interval(value=1.0, low=1.0, high=1.0)
+    assert paired_difference([0.0] * 3, [1.0] * 3, seed=0, is_share=True) == Interval(value=1.0, low=1.0, high=1.0)
 
 
 def test_the_change_of_a_share_is_that_of_the_pairs_that_changed() -> None:
@@ -154,7 +152,7 @@ def test_the_interval_of_a_change_holds_the_truth_as_often_as_it_says() -> None:
         lambda: share_interval(1, 0),
         lambda: share_interval(3, 2),
         lambda: share_interval(-1, 2),
-        lambda: paired_difference([1.0], [1.0, 2.0], seed=0),
+        lambda: paired_difference([1.0], [1.0, 2.0], seed=0, is_share=False),
         lambda: paired_share_difference(2, 2, 3),
         lambda: paired_share_difference(-1, 2, 3),
         lambda: Interval(value=0.0, low=1.0, high=0.0),

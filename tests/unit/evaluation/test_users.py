@@ -11,6 +11,8 @@ import pytest
 
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation import users
+from openclaw_rl.evaluation.comparing import preferences
+from openclaw_rl.evaluation.exam import Answer
 from openclaw_rl.evaluation.questions import SPLITS, Question, Split, load_questions
 from openclaw_rl.evaluation.users import (
     FAULTS,
@@ -26,6 +28,7 @@ from openclaw_rl.evaluation.users import (
     Steps,
     load_user,
     questions_for,
+    score_of,
 )
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Evidence, Message, Verdict
@@ -341,6 +344,41 @@ def test_the_ends_are_styles(given: float) -> None:
     user.given = given
     assert user.score(RAIN, BRIEF) == float(given)
     assert type(user.score(RAIN, BRIEF)) is float
+
+
+class Free:
+    """A user without `Person`."""
+
+    name, preference = "free", "anything"
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+
+    def react(self, question: Question, reply: str, turn: int) -> Reaction:
+        raise AssertionError("nobody asks")
+
+    def score(self, question: Question, reply: str) -> float:
+        return self.given["mood"] if isinstance(self.given, dict) else self.given  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (2.0, "Free.score must be a number in [0, 1], got 2.0"),
+        (float("nan"), "Free.score must be a number in [0, 1], got nan"),
+        (None, "Free.score must be a number in [0, 1], got None"),
+        ({}, "Free.score failed: KeyError('mood')"),
+    ],
+)
+def test_a_score_of_your_own_that_is_none_is_named(given: object, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        preferences(Free(given), [Answer(question=RAIN, text=BRIEF, num_tokens=1, is_cut=False)])
+    assert score_of(Free(0.5), RAIN, BRIEF) == 0.5
+
+
+def test_what_a_style_is_called_stays_when_it_is_scored() -> None:
+    with pytest.raises(ConfigError, match=r"^Odd\.style failed"):
+        score_of(Odd(), RAIN, BRIEF)
 
 
 def test_a_style_of_your_own_that_fails_is_named() -> None:

@@ -16,7 +16,7 @@ from openclaw_rl.evaluation.exam import Examination
 from openclaw_rl.evaluation.measures import Interval
 from openclaw_rl.evaluation.users import Brief
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.terminal.evaluating import comparison_table, interval_text, show_comparison
+from openclaw_rl.terminal.evaluating import ComparisonTable, interval_text, show_comparison
 from openclaw_rl.terminal.plot import PlotFailed
 from openclaw_rl.types import VersionState
 from tests.unit.terminal.demo_run import examination
@@ -118,7 +118,7 @@ MEASURES = (  # the first is as wide as they get
 
 def drawn(width: int, *, after: str = "v12.demo-friendly-2") -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(comparison_table(MEASURES, before="v0", after=after))
+    console.print(ComparisonTable(MEASURES, before="v0", after=after))
     return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
 
 
@@ -150,7 +150,7 @@ def test_the_longest_name_of_a_user_takes_no_room_from_intervals() -> None:
 def test_a_version_beside_itself_is_the_same_in_everything() -> None:
     same = examination("v1", is_brief=True)
     console = Console(file=io.StringIO(), width=200, color_system=None)
-    console.print(comparison_table(compare_examinations(Brief(), same, same), before="v1", after="v1"))
+    console.print(ComparisonTable(compare_examinations(Brief(), same, same), before="v1", after="v1"))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert text.count("the same") == len(text.splitlines()) - 1
     assert "may be chance" in drawn(200), "as many right answers of another version are chance"
