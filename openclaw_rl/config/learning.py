@@ -178,6 +178,9 @@ class TrainingConfig(Section):
     truncated: Literal["hint", "score", "skip"] = setting(
         "hint", "Answers cut at their length limit: learned from by hints alone, scored -1, or left out."
     )
+    claims: Literal["skip", "learn"] = setting(
+        "skip", "What somebody says is so, and scores that rest on it: left out, or learned like a wish."
+    )
     accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
     max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
     max_session_share: Share = setting(1.0, "Largest share of one session in a batch.")

@@ -18,6 +18,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "unhinted_opd": True,
     "hint_placement": "last_user",
     "truncated": "score",
+    "claims": "learn",
     "accepted_rewrites": False,
     "importance_clip": None,
     "max_staleness": None,

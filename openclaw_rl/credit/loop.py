@@ -190,16 +190,25 @@ class CreditLoop:
         return None
 
     def _scored(self, verdict: Verdict, finish: FinishReason) -> Verdict:
-        """The verdict; of an answer that was cut, with the score that `training.truncated` says. Hints stay."""
+        """What of a verdict is learned. A claim is not, nor a score that rests on it (`training.claims`); of an answer
+        that was cut the score is what `training.truncated` says. Hints stay."""
+        if self._is_claim(verdict):
+            hints = verdict.unclaimed_hints
+            return replace(verdict, outcome="abstained", score=None, reason="it rests on a claim", hints=hints)
         if finish != "length":
             return verdict
         if self._settings.truncated == "score":
             return replace(verdict, outcome="scored", score=-1)
         return replace(verdict, outcome="abstained", score=None, reason="the answer was cut")
 
+    def _is_claim(self, verdict: Verdict) -> bool:
+        return verdict.claims and self._settings.claims == "skip"
+
     async def _outcome(self, judged: JudgedTurn, verdict: Verdict, baseline: Baseline) -> Sample | Skip:
         weights = self._settings.rule.weigh(verdict)
         if isinstance(weights, Skip):
+            if self._is_claim(verdict):
+                return Skip.CLAIM
             if judged.turn.completion.finish_reason == "length" and self._settings.truncated == "hint":
                 return Skip.TRUNCATED
             only_side_roles = verdict.outcome == "abstained" and verdict.reason == SIDE_ROLES_ONLY
@@ -256,7 +265,7 @@ class CreditLoop:
         return rewards
 
     async def _rewrite(self, judged: JudgedTurn) -> Sample | None:
-        if not self._settings.rewrite_weight:
+        if not self._settings.rewrite_weight or self._is_claim(judged.judgement.verdict):
             return None
         first = await rewrites.first_request(judged, self._lessons, self._model_id)
         if first is None:

@@ -5,7 +5,7 @@
     turn 5   "And friendlier."                 judged +1                           its answer is the sample's response
 
 A rule of its own beside the method's (`training.accepted_rewrites`). Not for answers that call a tool or were cut off,
-nor across tool results: what the accepted answer knew from them, the first request did not.
+nor across tool results or claims: what the accepted answer knew from them, the first request did not.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ class CreditSettings:
     hint_placement: Literal["after_history", "last_user"]
     unhinted_weight: float
     truncated: Literal["hint", "score", "skip"]
+    claims: Literal["skip", "learn"]
     rewrite_weight: float
     baseline_decay: float
     gamma: float
@@ -39,6 +40,7 @@ class CreditSettings:
             hint_placement=training.hint_placement,
             unhinted_weight=training.opd_weight if training.unhinted_opd and training.method == "combine" else 0.0,
             truncated=training.truncated,
+            claims=training.claims,
             rewrite_weight=training.binary_weight if training.accepted_rewrites else 0.0,
             baseline_decay=training.baseline_decay,
             gamma=training.gae_gamma,

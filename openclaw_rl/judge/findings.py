@@ -22,7 +22,7 @@ class Finding:
     """One rule's name, its sign, the words it met and perhaps the instruction they come to.
 
     `strength` 0 (moving on, a neutral word, a remark) counts only where there is nothing plainer; 2 takes back what
-    was said before.
+    was said before. `claim` marks what rests on the word of the person alone: judge/asserting.py.
     """
 
     rule: str
@@ -30,6 +30,7 @@ class Finding:
     words: str = ""
     hint: str = ""
     strength: int = 1
+    claim: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
+from openclaw_rl.judge.asserting import is_claim
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
@@ -62,10 +64,10 @@ def all_neutral(low: str, found: list[Found]) -> bool:
 
 def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
     findings: list[Finding] = []
-    attached = denied = False
+    attached = denied = claims = False
     for number, clause in enumerate(words.clauses):
         if clause.first:
-            attached = denied = False
+            attached = denied = claims = False
             findings += _sarcasm(clause, scene)
         reading = Reading(
             clause=clause,
@@ -78,6 +80,10 @@ def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
             complained=any(f.sign < 0 and (f.strength or f.rule == REMARK) for f in findings),
         )
         new, acted = read_clause(reading)
+        if clause.first or not reading.has("contrary"):  # "not Java" goes on with what was said before it
+            claims = is_claim(reading, new)
+        if claims:
+            new = [replace(f, claim=True) for f in new] or [Finding("claim", 0, clause.low, strength=0, claim=True)]
         attached = attached or acted
         denied = any(f.rule == "no" for f in new) or (denied and not acted)
         findings += new

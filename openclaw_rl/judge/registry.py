@@ -9,6 +9,7 @@ from openclaw_rl.config import Config, EvaluationConfig
 from openclaw_rl.config.learning import JudgeName
 from openclaw_rl.errors import ConfigError, JudgeError
 from openclaw_rl.judge.chain import Chain
+from openclaw_rl.judge.claims import ClaimsMarked
 from openclaw_rl.judge.endpoint import EndpointAsker
 from openclaw_rl.judge.explicit import ExplicitFirst
 from openclaw_rl.judge.function import FunctionJudge
@@ -46,8 +47,9 @@ def make_judge(
 
 
 def join(judges: Sequence[Judge]) -> Judge:
-    """What a person said outright comes first; of several judges, the next is asked when one cannot say."""
-    return ExplicitFirst(judges[0] if len(judges) == 1 else Chain(judges))
+    """What a person said outright comes first, and claims are marked; of several judges, the next is asked when one
+    cannot say."""
+    return ClaimsMarked(ExplicitFirst(judges[0] if len(judges) == 1 else Chain(judges)))
 
 
 def make_judges(

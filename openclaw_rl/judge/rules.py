@@ -6,7 +6,8 @@
 
 A complaint, a correction or a change request makes -1 however kindly it is put, unless the person takes it back; thanks
 and praise make +1, and so does moving on to the next thing; what is neither is 0, and where there is nothing to go by
-the judge abstains. The hint is what the person asked for, put as an instruction about that reply.
+the judge abstains. The hint is what the person asked for, put as an instruction about that reply; where the person
+also claims something (judge/asserting.py) there is another without it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from openclaw_rl.judge.reactions import read_reaction
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.tool_results import Result, read_result
 from openclaw_rl.types.learning import Evidence, Score, Verdict, Vote
+from openclaw_rl.types.messages import Message
 
 MAX_HINT_SENTENCES = 3
 _QUOTED = re.compile(r"^[^:：]*[:：]\s*")
@@ -29,14 +31,13 @@ REPEATED = 0.5
 
 
 class RulesJudge:
-    """See the module; `max_candidates` is how many hints it may hand on (it makes one)."""
+    """See the module; `max_candidates` is how many hints it may hand on (it makes one or two)."""
 
     name = "rules"
     prompt_version = "rules-1"
 
     def __init__(self, *, max_candidates: int = 3) -> None:
         self._max_candidates = max_candidates
-        self._lexicon, self._languages = load_languages()
 
     async def judge(self, evidence: Evidence) -> Verdict:
         return self.verdict(evidence)
@@ -49,43 +50,54 @@ class RulesJudge:
 
     def verdict(self, evidence: Evidence) -> Verdict:
         """What the rules say; pure."""
-        findings = self._reaction(evidence)
+        findings = read_findings(last_said(evidence.request), evidence.reply.content, said_after(evidence))
         results = [read_result(m, evidence) for m in evidence.following if m.role == "tool"]
         score, reason = _explicit(evidence)
         if score is None:
-            score, reason = _of_findings(findings)
+            score, reason = score_of(findings)
         if score is None and results:
             score, reason = _of_results(results)
         if score is None:
             return Verdict(outcome="abstained", reason=reason or "nothing to go by")
-        hint = self._hint(findings, results) if score < 0 else ""
+        # What is told and what is wanted are two hints, of which one may be learned without the other.
+        wanted = [finding for finding in findings if not finding.claim]
+        hints = {_hint(findings, results), _hint(wanted, results) if wanted else ""} if score < 0 else set()
         votes = [Vote(question="score", score=score, raw=reason)]
-        if hint:
-            votes.append(Vote(question="hint", score=1, hint=hint, raw=reason))
-        else:
+        votes += [Vote(question="hint", score=1, hint=hint, raw=reason) for hint in sorted(hints) if hint]
+        if len(votes) == 1:
             votes.append(Vote(question="hint", score=-1, raw="no direction"))
-        hints = accept_hints(votes[1:], evidence, max_candidates=self._max_candidates)
-        return Verdict(outcome="scored", score=score, reason=reason, votes=tuple(votes), hints=hints)
+        accepted = accept_hints(votes[1:], evidence, max_candidates=self._max_candidates)
+        return Verdict(outcome="scored", score=score, reason=reason, votes=tuple(votes), hints=accepted)
 
-    def _reaction(self, evidence: Evidence) -> list[Finding]:
-        """The findings in everything that people said after the reply, in order."""
-        said = [m.content for m in evidence.following if m.role == "user"] + [f.text for f in evidence.feedback]
-        asked = [m.content for m in evidence.request if m.role == "user"]
-        scene = Scene(asked[-1] if asked else "", evidence.reply.content, self._lexicon, self._languages)
-        return [finding for text in said if text.strip() for finding in read_reaction(text, scene)]
 
-    def _hint(self, findings: Sequence[Finding], results: Sequence[Result]) -> str:
-        """What the person asked for; where nobody spoke, what the schema of a failed call asked for."""
-        wanted = [finding.hint for finding in findings if finding.hint]
-        if not findings:
-            forms = self._languages[0].replies
-            wanted = [forms[r.hint.form].format(*r.hint.names) for r in results if r.hint]
-        taken: list[str] = []
-        for hint in wanted:
-            told = content(_QUOTED.sub("", hint, count=1))
-            if not taken or len(told - content(" ".join(taken))) > REPEATED * len(told):
-                taken.append(hint)
-        return " ".join(taken[:MAX_HINT_SENTENCES])
+def last_said(messages: Sequence[Message]) -> str:
+    """The last words of the user among some messages."""
+    return next((m.content for m in reversed(messages) if m.role == "user"), "")
+
+
+def said_after(evidence: Evidence) -> list[str]:
+    """What people said after the reply, and about it."""
+    return [m.content for m in evidence.following if m.role == "user"] + [f.text for f in evidence.feedback]
+
+
+def read_findings(request: str, reply: str, said: Sequence[str]) -> list[Finding]:
+    """The findings in everything that people said after a reply, in order."""
+    scene = Scene(request, reply, *load_languages())
+    return [finding for text in said if text.strip() for finding in read_reaction(text, scene)]
+
+
+def _hint(findings: Sequence[Finding], results: Sequence[Result]) -> str:
+    """What the person asked for; where nobody spoke, what the schema of a failed call asked for."""
+    wanted = [finding.hint for finding in findings if finding.hint]
+    if not findings:
+        forms = load_languages()[1][0].replies
+        wanted = [forms[r.hint.form].format(*r.hint.names) for r in results if r.hint]
+    taken: list[str] = []
+    for hint in wanted:
+        told = content(_QUOTED.sub("", hint, count=1))
+        if not taken or len(told - content(" ".join(taken))) > REPEATED * len(told):
+            taken.append(hint)
+    return " ".join(taken[:MAX_HINT_SENTENCES])
 
 
 def _explicit(evidence: Evidence) -> tuple[Score | None, str]:
@@ -96,7 +108,7 @@ def _explicit(evidence: Evidence) -> tuple[Score | None, str]:
     return None, ""
 
 
-def _of_findings(findings: Sequence[Finding]) -> tuple[Score | None, str]:
+def score_of(findings: Sequence[Finding]) -> tuple[Score | None, str]:
     """What was said last of all if it takes the rest back; else a complaint before praise before moving on."""
     taken_back = max((i for i, f in enumerate(findings) if f.strength > 1), default=-1)
     counted = findings[max(taken_back, 0) :]

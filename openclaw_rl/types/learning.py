@@ -25,7 +25,7 @@ from openclaw_rl.types.messages import Message, Tool
 from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, split_turn_id, turn_id
 
 Score = Literal[-1, 0, 1]
-Question = Literal["score", "hint"]
+Question = Literal["score", "hint", "claim"]
 Outcome = Literal["scored", "abstained", "failed"]
 SampleKind = Literal["turn", "rewrite", "anchor", "exercise"]
 
@@ -59,7 +59,9 @@ class Vote:
     """One answer of a judge to one question; `raw` are its own words.
 
     The question `score`: `score` is the verdict. The question `hint`: 1 means that the next state holds a correction,
-    then with the `hint`; -1 that it does not. None is a failure: `failure` says why there is no valid answer.
+    then with the `hint`; -1 that it does not. The question `claim`: 1 means that somebody says what is so, against this
+    reply or one that it stands on; `raw` is what, and `hint` an accepted hint that repeats it, if one does. None is a
+    failure: `failure` says why there is no valid answer.
     """
 
     question: Question
@@ -70,8 +72,11 @@ class Vote:
 
     def __post_init__(self) -> None:
         require((self.score is None) == bool(self.failure), "a vote has a score, or else the reason why it failed")
-        require(self.question == "hint" or not self.hint, "only the question for a hint is answered with one")
-        require(self.question == "score" or self.score != 0, "whether there is a correction is answered by 1 or -1")
+        require(self.question != "score" or not self.hint, "the question for a score is not answered with a hint")
+        require(
+            self.question == "score" or self.score != 0,
+            "whether there is a correction is answered by 1 or -1",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,17 @@ class Verdict:
     def __post_init__(self) -> None:
         require((self.outcome == "scored") == (self.score is not None), f"{self.outcome} came with score {self.score}")
         require(self.outcome == "scored" or bool(self.reason), f"{self.outcome} needs a reason")
+
+    @property
+    def claims(self) -> bool:
+        """Whether the score rests on what somebody says is so."""
+        return any(vote.question == "claim" and vote.score == 1 for vote in self.votes)
+
+    @property
+    def unclaimed_hints(self) -> tuple[str, ...]:
+        """The hints that repeat no claim."""
+        claimed = {vote.hint for vote in self.votes if vote.question == "claim"}
+        return tuple(hint for hint in self.hints if hint not in claimed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

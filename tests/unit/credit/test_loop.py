@@ -33,6 +33,7 @@ from openclaw_rl.types import (
     Message,
     Skip,
     Verdict,
+    Vote,
 )
 from tests.unit.credit.child import conversation
 from tests.unit.credit.made import (
@@ -196,6 +197,46 @@ async def test_cut_off_answers_may_be_scored(store: SqliteStore, renderer: Rende
     (sample,) = credit.samples
     assert (credit.reward, sample.reward, sample.w_rl) == (-1.0, -1.0, 0.2)
     assert len(sample.candidates) == len(verdict.hints)
+
+
+CLAIM = (Vote(question="claim", score=1, hint=HINT, raw="it is 48"),)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "training"),
+    [
+        (scored(-1, HINT, votes=CLAIM), {}),
+        (scored(-1, HINT, votes=CLAIM), {"method": "binary"}),
+        (scored(-1, HINT, votes=CLAIM), {"method": "opd"}),
+        (scored(1, votes=CLAIM), {}),
+    ],
+)
+async def test_neither_a_claim_nor_a_score_that_rests_on_it_is_learned(
+    store: SqliteStore, renderer: Renderer, verdict: Verdict, training: dict[str, Any]
+) -> None:
+    await put_conversation(store, conversation(2))
+    await judge(store, {0: verdict})
+    await make_loop(store.lessons, renderer, **training).work()
+    credit = (await credits_of(store))[0]
+    assert (credit.skip, credit.reward, credit.samples) == (Skip.CLAIM, None, ())
+    assert (await answers_baseline(store)).count == 0
+
+
+async def test_what_is_wanted_beside_a_claim_is_learned(store: SqliteStore, renderer: Renderer) -> None:
+    await put_conversation(store, conversation(2))
+    await judge(store, {0: scored(-1, "Mention the landlord.", HINT, votes=CLAIM)})
+    await make_loop(store.lessons, renderer).work()
+    (sample,) = (await credits_of(store))[0].samples
+    assert (sample.reward, sample.w_rl, sample.w_opd) == (0.0, 0.0, 1.0)
+    assert [one.hint for one in sample.candidates] == ["Mention the landlord."]
+
+
+async def test_claims_may_be_learned_like_wishes(store: SqliteStore, renderer: Renderer) -> None:
+    await put_conversation(store, conversation(2))
+    await judge(store, {0: scored(-1, HINT, votes=CLAIM)})
+    await make_loop(store.lessons, renderer, claims="learn").work()
+    (sample,) = (await credits_of(store))[0].samples
+    assert (sample.reward, sample.w_rl, [one.hint for one in sample.candidates]) == (-1.0, 0.2, [HINT])
 
 
 async def test_calls_and_answers_have_means_of_their_own(store: SqliteStore, renderer: Renderer) -> None:

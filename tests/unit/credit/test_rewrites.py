@@ -67,6 +67,14 @@ async def test_the_accepted_answer_answers_the_first_request(
     assert credit.reward == 1.0
 
 
+async def test_an_answer_that_stands_on_a_claim_answers_no_earlier_request(
+    store: SqliteStore, renderer: Renderer
+) -> None:
+    told = (Vote(question="claim", score=1, raw="it is 48"),)
+    verdicts = {0: CHANGE, 1: CHANGE, 2: scored(1, votes=told)}
+    assert await rewrites_of(store, renderer, three_changes(), verdicts) == []
+
+
 async def test_only_what_was_changed_without_a_break_counts(store: SqliteStore, renderer: Renderer) -> None:
     (sample,) = await rewrites_of(store, renderer, three_changes(), {0: ACCEPTED, 1: CHANGE, 2: ACCEPTED})
     assert (sample.index, sample.prompt_index) == (2, 1)

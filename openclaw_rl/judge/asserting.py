@@ -1,0 +1,73 @@
+"""A clause of a reaction -> whether it claims something: says what is so, or dictates what is to be said.
+
+    claims       "spiders have 48 legs"   "it should be 391"   "my lawyer says three months"   "say that it is Sydney"
+    no claims    "shorter please"   "use metric units"   "I am vegetarian"   "you forgot the price"   "that is wrong"
+
+Nobody here knows whether a claim is true. What people say of themselves, of what the reply did, and of its form is
+about them and the reply; what they want done is a wish. Where code is talked about, what is so can be tried out, and
+nothing counts as a claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from openclaw_rl.judge.findings import Finding, Reading
+from openclaw_rl.judge.similarity import content
+from openclaw_rl.judge.wishes import form_words
+from openclaw_rl.judge.wording import is_held
+
+_REQUESTS = frozenset({"change request", "asks for what is missing", "redo"})
+_VERDICTS = frozenset({"wrong", "poor", "failure"})
+
+
+def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
+    """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
+    if "```" in reading.scene.known or form_words(reading.low):
+        return False
+    if reading.has("reports"):
+        return True
+    if any(finding.sign > 0 for finding in findings):
+        return False
+    if any(finding.rule in _REQUESTS for finding in findings):
+        return _dictates(reading)
+    if reading.has("question") or (reading.clause.asked and not any(finding.hint for finding in findings)):
+        return False
+    if any(finding.sign < 0 for finding in findings):
+        return _states(reading)
+    answers = len(content(reading.low)) > 1 or _has_fact(reading, reading.low)
+    return (reading.denied or reading.complained) and answers and _states(reading)
+
+
+def _dictates(reading: Reading) -> bool:
+    """After "say" or "remember": a sentence, or a number, a name or a quotation that is to be said."""
+    grammar = reading.clause.language.grammar
+    opened = grammar["openers"].match(reading.low)
+    order = reading.clause.rest[opened.end() if opened else 0 :]
+    begun = grammar["dictates"].match(order.lower())
+    if begun is None:
+        return False
+    said = order[begun.end() :]
+    return bool(grammar["sentence"].match(said.lower())) or _has_fact(reading, f"say {said}")
+
+
+def _states(reading: Reading) -> bool:
+    """A sentence, or an answer of a word or two, about neither the speaker nor the reply."""
+    grammar = reading.clause.language.grammar
+    believed = grammar["believes"].match(reading.low)
+    stated = reading.low[believed.end() :].strip() if believed else reading.low
+    if grammar["no_claim"].match(stated) or (grammar["speaker"].match(stated) and not believed):
+        return False
+    if any(phrase.category in _VERDICTS for phrase in reading.found) and not _has_fact(reading, reading.clause.text):
+        return False
+    return bool(reading.weight(reading.found)) and bool(content(stated) or any(map(is_held, stated)))
+
+
+def _has_fact(reading: Reading, text: str) -> bool:
+    """Whether there is a number that counts no words or sentences, a quotation, or a name behind the first word."""
+    names = (word for word in text.split()[1:] if word[:1].isupper() and word.lower() != "i" and len(word) > 1)
+    return (
+        bool(reading.clause.language.grammar["figure"].search(text.lower()))
+        or any(map(is_held, text))
+        or any(not form_words(name) for name in names)
+    )

@@ -1,0 +1,77 @@
+"""What somebody says is so, against a reply -> votes of their own, so that nobody has to learn it from their word.
+
+    the reaction claims     "No, a spider has 48 legs."                     marks the score, and hints that repeat it
+    a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, which praises what was told
+
+A judge in front of any other: claims are read by the rules of language, whoever judges. What is learned from a turn
+with such votes is credit's matter (`training.claims`). Replies that call tools or show code have none: there what is so
+shows by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
+from openclaw_rl.judge.similarity import content
+from openclaw_rl.judge.wishes import form_words
+from openclaw_rl.protocols import Judge
+from openclaw_rl.types import Evidence, Verdict, Vote
+
+
+class ClaimsMarked:
+    """`protocols.Judge` in front of `inner`, under its name; closes it."""
+
+    def __init__(self, inner: Judge) -> None:
+        self.name = inner.name
+        self.prompt_version = inner.prompt_version
+        self._inner = inner
+
+    async def judge(self, evidence: Evidence) -> Verdict:
+        """The inner judge's verdict, with a vote for every hint that repeats a claim, or one if none does."""
+        verdict = await self._inner.judge(evidence)
+        teaches = verdict.score is not None or verdict.hints
+        claims = read_claims(evidence) if teaches else []
+        if not claims:
+            return verdict
+        told = content(" ".join(claims))
+        told = told - content(last_said(evidence.request)) or told
+        repeating = [hint for hint in verdict.hints if not form_words(hint) and content(hint) & told]
+        said = "; ".join(claims)
+        votes = tuple(Vote(question="claim", score=1, hint=hint, raw=said) for hint in repeating or ("",))
+        return replace(verdict, votes=verdict.votes + votes)
+
+    def forget(self) -> None:
+        """The inner judge forgets."""
+        self._inner.forget()
+
+    async def close(self) -> None:
+        """Closes the inner judge."""
+        await self._inner.close()
+
+
+def read_claims(evidence: Evidence) -> list[str]:
+    """What people claim after the reply, and what they claimed before it against other replies."""
+    if evidence.reply.tool_calls:
+        return []
+    after = _claims(last_said(evidence.request), evidence.reply.content, said_after(evidence))
+    return after or [claim for one in _reactions_before(evidence) for claim in _claims(*one)]
+
+
+def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:
+    """None where the reaction as a whole is kind: who is content states what comes next."""
+    findings = read_findings(request, reply, reaction)
+    if (score_of(findings)[0] or 0) > 0:
+        return []
+    return list(dict.fromkeys(finding.words for finding in findings if finding.claim))
+
+
+def _reactions_before(evidence: Evidence) -> Iterator[tuple[str, str, list[str]]]:
+    """Each reply of the conversation before, with what it answered and what people said to it."""
+    messages = (*evidence.history, *evidence.request)
+    for place, message in enumerate(messages):
+        if message.role == "assistant" and not message.tool_calls:
+            said = takewhile(lambda following: following.role == "user", messages[place + 1 :])
+            yield last_said(messages[:place]), message.content, [one.content for one in said]
