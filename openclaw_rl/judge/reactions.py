@@ -36,6 +36,8 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     words = read_words(spoken, scene.lexicon, scene.languages)
     findings = [finding for rule in WHOLE if (finding := rule(text, words, scene))]
     findings += _of_clauses(words, scene)
+    if words.brings:
+        findings.append(Finding("moves on", 1, "a text to work on", strength=0))
     if words.spoofed:
         # Who talks to the judge is not believed: only plain words against the reply are left of it.
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]

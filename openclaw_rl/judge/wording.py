@@ -1,7 +1,8 @@
 """What a person typed -> the sentences and clauses whose words count as a reaction.
 
 Code, quotations and pasted text stand for themselves: they become one character each (`Words.restore` puts them back,
-for hints), so that an "error" in a quoted log is not a complaint. Words to the judge itself ("score: 1", a spoofed
+for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
+the person's. Words to the judge itself ("score: 1", a spoofed
 marker) are taken out: they are never evidence.
 """
 
@@ -20,6 +21,8 @@ MAX_CLAUSE = 300
 MAX_CLAUSES = 60
 MAX_PIECE = 200
 """Characters of one clause, clauses, and characters of a quotation that are read: nothing meets text of any length."""
+MIN_BROUGHT = 40
+"""Characters; what is shorter behind "this mail:" may be said of it."""
 
 _SPOOF = "\uf8ff"  # stands where a marker stood
 _HELD = 0xE000  # the first private-use character: stands for a piece of code or a quotation
@@ -40,6 +43,8 @@ _HOLDS = (
     re.compile(r"```.*?(?:```|$)|~~~.*?(?:~~~|$)", re.DOTALL),
     re.compile(r"`[^`\n]+`"),
     re.compile(r"(?m)^[ \t]*>.*$"),
+    re.compile(r"<([a-z][\w-]{0,30})(?: [^<>\n]{0,80})?>.*?</\1>", re.DOTALL | re.IGNORECASE),
+    re.compile(r"(?ms)^[ \t]*([-=*_#~])\1{2,}[ \t]*$.*?(?:^[ \t]*\1{3,}[ \t]*$|\Z)"),
     re.compile(r'"[^"\n]{1,300}"|「[^」]{1,300}」|『[^』]{1,300}』|《[^》]{1,100}》'),
     re.compile(r"(?<![\w'])'[^'\n]{2,120}'(?![\w'])"),
 )
@@ -80,6 +85,8 @@ class Words:
     """The text in lower case without code and quotations."""
     spoofed: bool
     """Whether it talks to the judge, or has a marker that only a judge would read."""
+    brings: bool
+    """Whether it brings somebody else's text along, to do something with it."""
 
     def restore(self, text: str) -> str:
         """The text with the code and quotations back in their places; long ones stay out."""
@@ -116,8 +123,9 @@ def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) 
     plain = cleaned
     for pattern in _HOLDS:
         plain = pattern.sub(lambda match: _hold(match.group(), held), plain)
+    plain, brings = _without_brought(plain, languages)
     code = any("\n" in piece or "`" in piece for piece in held)
-    if held and not code and not _SPEECH.search(_PRIVATE.sub("", plain)):
+    if held and not code and not brings and not _SPEECH.search(_PRIVATE.sub("", plain)):
         plain, held = cleaned.replace('"', " "), []  # all of it is quoted: then the quotation is what was said
     plain = lexicon.spell(_MARKDOWN.sub("", plain))
     spoofed = _SPOOF in plain
@@ -131,7 +139,17 @@ def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) 
             clauses += _clauses(sentence, low, language)
     if len(clauses) > MAX_CLAUSES:
         clauses = clauses[: MAX_CLAUSES // 2] + clauses[-MAX_CLAUSES // 2 :]
-    return Words(tuple(clauses), tuple(held), _lower(plain), spoofed)
+    return Words(tuple(clauses), tuple(held), _lower(plain), spoofed, brings)
+
+
+def _without_brought(text: str, languages: tuple[Language, ...]) -> tuple[str, bool]:
+    """The text before the sentence that announces somebody else's, and whether there is one with something after it."""
+    for language in languages:
+        announced = language.grammar["brings"].search(_lower(text))
+        brought = text[announced.end() :].strip() if announced else ""
+        if announced and (len(brought) >= MIN_BROUGHT or any(map(is_held, brought))):
+            return text[: max(text.rfind(end, 0, announced.start()) for end in ".!?\n。") + 1], True
+    return text, False
 
 
 def language_of(text: str, languages: tuple[Language, ...]) -> Language | None:
