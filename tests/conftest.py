@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from openclaw_rl.config import load_config
 from openclaw_rl.model.files import resolve_model
@@ -14,6 +15,10 @@ from openclaw_rl.render import load_renderer
 
 # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run, and none of them timed: the machine may be busy.
+settings.register_profile("steady", deadline=None, derandomize=True)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

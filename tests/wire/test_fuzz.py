@@ -26,8 +26,6 @@ MAX_SECONDS = 10.0
 """Generous, because the machine may be busy; a request that blocks the server for longer is a defect."""
 
 FUZZ = settings(
-    deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @example(values={"model.name": "a\x85b\u2028c"})
 @given(values=st.fixed_dictionaries({}, optional=VALUES))
 def test_a_dump_loads_as_the_same_tree(tmp_path: Path, values: dict[str, Any]) -> None:

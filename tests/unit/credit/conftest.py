@@ -4,13 +4,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from openclaw_rl.store import SqliteStore
-
-# The same examples in every run, and none of them timed: the machine may be busy.
-settings.register_profile("steady", deadline=None, derandomize=True)
-settings.load_profile("steady")
 
 
 @pytest.fixture

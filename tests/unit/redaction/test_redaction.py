@@ -139,7 +139,7 @@ PIECES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(PIECES | st.text(max_size=4), max_size=14))
 def test_redaction_is_idempotent_and_deterministic(pieces: list[str]) -> None:
     text = "".join(pieces)

@@ -3,17 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 from tokenizers import Tokenizer
 
 from openclaw_rl.config import load_config
 from openclaw_rl.model.files import EMBEDDED_NAME, resolve_model
 from openclaw_rl.render import load_renderer
 from openclaw_rl.render.chatml import ChatmlRenderer
-
-# The same examples in every run, and none of them timed: the machine may be busy.
-settings.register_profile("steady", deadline=None, derandomize=True)
-settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from tests.unit.store.drawn import conversations
 from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(turns=conversations(), wait=st.booleans())
 def test_random_turns_come_back(tmp_path: Path, turns: list[Turn], wait: bool) -> None:
     """`wait` decides whether a parent is on disk when its child is put: only then they may share."""

@@ -34,7 +34,7 @@ async def test_an_answer_comes_piece_by_piece_and_as_a_whole() -> None:
     assert gateway.requests[0]["stream"] is True
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 400), max_size=8))
 async def test_it_does_not_matter_where_the_network_cuts(cuts: list[int]) -> None:
     whole = b"".join([*text("grün", "\n\ndata: 👍"), b": ping\n\n", *end(3)])

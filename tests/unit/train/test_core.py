@@ -232,7 +232,7 @@ def test_regenerated_answers_and_a_hint_within_the_history() -> None:
 FEW = st.integers(3, 5)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(

@@ -89,7 +89,7 @@ def all_logits(arch: Architecture, weights: Weights, ids: Tensor) -> Tensor:
         return network.logits(network.hidden(ids, torch.arange(len(ids)), causal))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from([4, 8]), st.integers(1, 20), st.integers(1, 5), st.integers(1, 24), st.integers(0, 2**31))
 def test_a_product_is_that_of_the_dequantised_matrix(
     kernel: TileKernel, bits: int, num_tiles: int, num_blocks: int, num_rows: int, seed: int

@@ -180,7 +180,7 @@ def test_a_draw_depends_on_seed_and_position_alone() -> None:
     assert len(set(straight)) > 15
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(Options, st.integers(0, 2**31)), min_size=2, max_size=6), st.integers(0, 50))
 def test_a_row_gives_the_same_bits_alone_and_in_any_batch(batch: list[tuple[Sampling, int]], position: int) -> None:
     logits = torch.stack([torch.randn(300, generator=torch.Generator().manual_seed(s)) * 4 for _, s in batch])

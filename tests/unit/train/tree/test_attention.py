@@ -49,7 +49,7 @@ def assert_dense(
         torch.testing.assert_close(got.double(), expected, rtol=rtol, atol=atol)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     heads=st.sampled_from(((1, 1), (2, 2), (4, 2), (6, 2), (4, 1))),
@@ -61,7 +61,7 @@ def test_any_tree_is_a_dense_softmax(seed: int, heads: tuple[int, int], head_dim
     assert_dense(paths, tensors)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     buckets=st.sampled_from(((4, 2, 3), (8, 16, 5), (1, 1, 2))),
@@ -103,7 +103,7 @@ def assert_whole(q: Tensor, k: Tensor, causal: bool) -> None:
     assert len(k) == len(q) if causal else len(k) % 4 == 0
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_a_bucketed_kernel_sees_few_shapes(seed: int) -> None:
     long = Bucketed(OnlyWhole(), triangle_bucket=8, query_bucket=8)
@@ -112,7 +112,7 @@ def test_a_bucketed_kernel_sees_few_shapes(seed: int) -> None:
     assert_dense(paths, random_heads(size(paths), seed=seed), kernels=kernels)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_in_float32_too(seed: int) -> None:
     paths = random_tree(seed, max_length=40)

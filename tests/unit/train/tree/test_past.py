@@ -89,7 +89,7 @@ def test_what_is_remembered_is_copied_only_for_much_that_is_new(network: Network
     assert len(recalling._past) >= 210 + MIN_TOKENS
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.tuples(st.integers(1, 180), st.integers(1, 4)), min_size=1, max_size=4), max_size=4))
 def test_any_history_of_questions(history: list[list[tuple[int, int]]]) -> None:
     network = random_network(shape("llama"))
