@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from openclaw_rl.judge.findings import Finding, Reading
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
-from openclaw_rl.judge.wording import is_held
+from openclaw_rl.judge.wording import Clause, is_held
 
 _REQUESTS = frozenset({"change request", "asks for what is missing", "redo"})
 _VERDICTS = frozenset({"wrong", "poor", "failure"})
@@ -25,7 +25,7 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
     if "```" in reading.scene.known or form_words(reading.low):
         return False
-    if reading.has("reports"):
+    if is_told(reading.clause):
         return True
     if any(finding.sign > 0 for finding in findings):
         return False
@@ -36,19 +36,28 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     if any(finding.sign < 0 for finding in findings):
         return _states(reading)
     answers = len(content(reading.low)) > 1 or _has_fact(reading, reading.low)
-    return (reading.denied or reading.complained) and answers and _states(reading)
+    return _dictates(reading) or ((reading.denied or reading.complained) and answers and _states(reading))
+
+
+def is_told(clause: Clause) -> bool:
+    """Whether it hands something over to be known, against a reply or not: "remember: the capital is Sydney"."""
+    return clause.language.grammar["reports"].search(clause.rest.lower()) is not None
 
 
 def _dictates(reading: Reading) -> bool:
-    """After "say" or "remember": a sentence, or a number, a name or a quotation that is to be said."""
+    """After "say" or "remember": a sentence, or a number, a name, a quotation or a bare word that is to be said."""
     grammar = reading.clause.language.grammar
     opened = grammar["openers"].match(reading.low)
     order = reading.clause.rest[opened.end() if opened else 0 :]
     begun = grammar["dictates"].match(order.lower())
     if begun is None:
         return False
-    said = order[begun.end() :]
-    return bool(grammar["sentence"].match(said.lower())) or _has_fact(reading, f"say {said}")
+    said = order[begun.end() :].lower()
+    if grammar["sentence"].match(said) or _has_fact(reading, f"say {order[begun.end() :]}"):
+        return True
+    closers = grammar["closers"].search(said)
+    bare = grammar["bare"].fullmatch(said[: closers.start() if closers else None].strip())
+    return bare is not None and bool(content(bare.group()))
 
 
 def _states(reading: Reading) -> bool:

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.protocols import Judge
-from openclaw_rl.types import Evidence, Verdict, Vote
+from openclaw_rl.types import Evidence, Message, Verdict, Vote
 
 
 class ClaimsMarked:
@@ -53,11 +54,13 @@ class ClaimsMarked:
 
 
 def read_claims(evidence: Evidence) -> list[str]:
-    """What people claim after the reply, and what they claimed before it against other replies."""
+    """What people claim after the reply; else what they told, or claimed against other replies, before it."""
     if evidence.reply.tool_calls:
         return []
     after = _claims(last_said(evidence.request), evidence.reply.content, said_after(evidence))
-    return after or [claim for one in _reactions_before(evidence) for claim in _claims(*one)]
+    before = (*evidence.history, *evidence.request)
+    told = [text for message in before if message.role == "user" for text in told_in(message.content)]
+    return after or told or [claim for one in _reactions(before) for claim in _claims(*one)]
 
 
 def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:
@@ -68,9 +71,8 @@ def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(finding.words for finding in findings if finding.claim))
 
 
-def _reactions_before(evidence: Evidence) -> Iterator[tuple[str, str, list[str]]]:
-    """Each reply of the conversation before, with what it answered and what people said to it."""
-    messages = (*evidence.history, *evidence.request)
+def _reactions(messages: Sequence[Message]) -> Iterator[tuple[str, str, list[str]]]:
+    """Each reply of a conversation, with what it answered and what people said to it."""
     for place, message in enumerate(messages):
         if message.role == "assistant" and not message.tool_calls:
             said = takewhile(lambda following: following.role == "user", messages[place + 1 :])

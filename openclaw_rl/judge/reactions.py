@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from openclaw_rl.judge.asserting import is_claim
+from openclaw_rl.judge.asserting import is_claim, is_told
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
-from openclaw_rl.judge.language import Found, load_table
+from openclaw_rl.judge.language import Found, load_languages, load_table
 from openclaw_rl.judge.similarity import asks_again, content, is_noise
 from openclaw_rl.judge.wording import MAX_CLAUSE, Clause, Words, clean, read_words
 
@@ -46,6 +46,11 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     if scene.asked and _is_answer(words, findings, scene):
         findings.append(Finding("answers the question", 1))
     return findings
+
+
+def told_in(text: str) -> list[str]:
+    """What a message hands over to be known, whatever it is about."""
+    return [clause.rest for clause in read_words(clean(text), *load_languages()).clauses if is_told(clause)]
 
 
 def _is_answer(words: Words, findings: list[Finding], scene: Scene) -> bool:
