@@ -128,8 +128,8 @@ EVERYDAY = (
     "Which metal is used in wires?",
     "What do you call a baby cat?",
     "What is a synonym of 'small'?",
-    "What is the opposite of 'noisy'?",
-    "What is the plural of 'child'?",
+    "What is the opposite of 'crowded'?",
+    "What is the plural of 'mouse'?",
     "What is the main job of the liver?",
     "Tell me a short riddle.",
     "Give me a short motto for a bookshop.",
@@ -140,7 +140,7 @@ EVERYDAY = (
     "Which mountain is the highest?",
     "What do you call a baby sheep?",
     "What is a synonym of 'brave'?",
-    "What is the plural of 'goose'?",
+    "What is the plural of 'loaf'?",
     "Give me one tip for a tidy desk.",
     "In one sentence, what is a lighthouse?",
     "In one sentence, why do we brush our teeth?",
@@ -193,7 +193,7 @@ class Lesson:
 def checked() -> None:
     """AssertionError if a question is one of the gate's."""
     asked = {item.question for item in load_items()} | {*PROBES, *TOOL_PROBES}
-    twice = asked & {*(question for question, _, _ in FACTS), *WISHES}
+    twice = asked & {*(question for question, _, _ in FACTS), *WISHES, *EVERYDAY}
     assert not twice, f"{', '.join(sorted(twice))}: the gate asks this too"
 
 

@@ -1,29 +1,31 @@
 """A clause of a reaction -> whether it claims something: says what is so, or dictates what is to be said.
 
     claims       "spiders have 48 legs"   "it should be 391"   "my lawyer says three months"   "say that it is Sydney"
-    no claims    "shorter please"   "use metric units"   "I am vegetarian"   "you forgot the price"   "that is wrong"
+    no claims    "shorter please"   "use metric units"   "I am vegetarian"   "you forgot the price"   "this is useless"
 
 Nobody here knows whether a claim is true. What people say of themselves, of what the reply did, and of its form is
-about them and the reply; what they want done is a wish. Where code is talked about, what is so can be tried out, and
-nothing counts as a claim.
+about them and the reply; what they want done is a wish. "Wrong!" is a claim where it is all that is said. Where code is
+asked for and shown, what is so can be tried out, and nothing counts as a claim.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw_rl.judge.findings import Finding, Reading
+from openclaw_rl.judge.findings import Finding, Reading, Scene
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.judge.wording import Clause, is_held
 
+MIN_ASKED, SAME_MATTER = 2, 0.6
+"""Words of a question, and the part of them that a sentence about the same thing has."""
 _REQUESTS = frozenset({"change request", "asks for what is missing", "redo"})
 _VERDICTS = frozenset({"wrong", "poor", "failure"})
 
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
-    if "```" in reading.scene.known or form_words(reading.low):
+    if _shows_code(reading.scene) or form_words(reading.low):
         return False
     if is_told(reading.clause):
         return True
@@ -39,9 +41,28 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     return _dictates(reading) or ((reading.denied or reading.complained) and answers and _states(reading))
 
 
+def is_denial(reading: Reading) -> bool:
+    """Whether it says that the reply is not true, and no more."""
+    return not _shows_code(reading.scene) and bool(reading.clause.language.grammar["untrue"].fullmatch(reading.low))
+
+
+def _shows_code(scene: Scene) -> bool:
+    """Asked for, or all that the reply is: small models show some unasked, behind other words."""
+    asked = any(language.grammar["coding"].search(scene.request.lower()) for language in scene.languages)
+    return "```" in scene.reply if asked else scene.reply.lstrip().startswith("```")
+
+
 def is_told(clause: Clause) -> bool:
     """Whether it hands something over to be known, against a reply or not: "remember: the capital is Sydney"."""
     return clause.language.grammar["reports"].search(clause.rest.lower()) is not None
+
+
+def is_given(clause: Clause, asked: frozenset[str]) -> bool:
+    """Whether it tells the answer to a question of which these words are: "a week has nine days; how many has it?"."""
+    told, grammar = content(clause.rest), clause.language.grammar
+    about = len(asked) >= MIN_ASKED and len(asked & told) >= SAME_MATTER * len(asked) and bool(told - asked)
+    own = grammar["speaker"].match(clause.low) or grammar["no_claim"].match(clause.low)
+    return about and not clause.asked and not own
 
 
 def _dictates(reading: Reading) -> bool:
@@ -52,11 +73,12 @@ def _dictates(reading: Reading) -> bool:
     begun = grammar["dictates"].match(order.lower())
     if begun is None:
         return False
-    said = order[begun.end() :].lower()
-    if grammar["sentence"].match(said) or _has_fact(reading, f"say {order[begun.end() :]}"):
+    said = order[begun.end() :]
+    if grammar["sentence"].match(said.lower()) or _has_fact(reading, f"say {said}"):
         return True
-    closers = grammar["closers"].search(said)
-    bare = grammar["bare"].fullmatch(said[: closers.start() if closers else None].strip())
+    word = said[: len(said) - (len(reading.clause.rest) - len(reading.clause.text))].lower()
+    closers = grammar["closers"].search(word)
+    bare = grammar["bare"].fullmatch(word[: closers.start() if closers else None].strip())
     return bare is not None and bool(content(bare.group()))
 
 

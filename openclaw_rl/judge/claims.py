@@ -57,9 +57,9 @@ def read_claims(evidence: Evidence) -> list[str]:
     """What people claim after the reply; else what they told, or claimed against other replies, before it."""
     if evidence.reply.tool_calls:
         return []
-    after = _claims(last_said(evidence.request), evidence.reply.content, said_after(evidence))
-    before = (*evidence.history, *evidence.request)
-    told = [text for message in before if message.role == "user" for text in told_in(message.content)]
+    question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
+    after = _claims(question, evidence.reply.content, said_after(evidence))
+    told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
     return after or told or [claim for one in _reactions(before) for claim in _claims(*one)]
 
 

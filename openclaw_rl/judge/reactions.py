@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from openclaw_rl.judge.asserting import is_claim, is_told
+from openclaw_rl.judge.asserting import is_claim, is_denial, is_given, is_told
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
@@ -48,9 +48,14 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     return findings
 
 
-def told_in(text: str) -> list[str]:
-    """What a message hands over to be known, whatever it is about."""
-    return [clause.rest for clause in read_words(clean(text), *load_languages()).clauses if is_told(clause)]
+def told_in(text: str, question: str) -> list[str]:
+    """What a message hands over to be known, and what it says of the very thing that is asked."""
+    asked = frozenset[str]().union(*(content(c.low) for c in _clauses(question) if c.asked))
+    return [clause.rest for clause in _clauses(text) if is_told(clause) or is_given(clause, asked)]
+
+
+def _clauses(text: str) -> tuple[Clause, ...]:
+    return read_words(clean(text), *load_languages()).clauses
 
 
 def _is_answer(words: Words, findings: list[Finding], scene: Scene) -> bool:
@@ -71,6 +76,7 @@ def all_neutral(low: str, found: list[Found]) -> bool:
 
 def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
     findings: list[Finding] = []
+    denials: list[bool] = []
     attached = denied = claims = False
     for number, clause in enumerate(words.clauses):
         if clause.first:
@@ -89,11 +95,14 @@ def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
         new, acted = read_clause(reading)
         if clause.first or not reading.has("contrary"):  # "not Java" goes on with what was said before it
             claims = is_claim(reading, new)
+        denials += [is_denial(reading)] * any(f.sign < 0 for f in new)
         if claims:
             new = [replace(f, claim=True) for f in new] or [Finding("claim", 0, clause.low, strength=0, claim=True)]
         attached = attached or acted
         denied = any(f.rule == "no" for f in new) or (denied and not acted)
         findings += new
+    if denials and all(denials):
+        return [replace(f, claim=True) if f.sign < 0 else f for f in findings]
     return findings
 
 

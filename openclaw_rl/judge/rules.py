@@ -51,7 +51,7 @@ class RulesJudge:
     def verdict(self, evidence: Evidence) -> Verdict:
         """What the rules say; pure."""
         findings = read_findings(last_said(evidence.request), evidence.reply.content, said_after(evidence))
-        results = [read_result(m, evidence) for m in evidence.following if m.role == "tool"]
+        results = [read_result(m, evidence) for m in evidence.following if _is_result(m, evidence)]
         score, reason = _explicit(evidence)
         if score is None:
             score, reason = score_of(findings)
@@ -68,6 +68,12 @@ class RulesJudge:
             votes.append(Vote(question="hint", score=-1, raw="no direction"))
         accepted = accept_hints(votes[1:], evidence, max_candidates=self._max_candidates)
         return Verdict(outcome="scored", score=score, reason=reason, votes=tuple(votes), hints=accepted)
+
+
+def _is_result(message: Message, evidence: Evidence) -> bool:
+    """Whether a tool returned it; what names a call that the reply did not make is somebody else's."""
+    calls = {call.id for call in evidence.reply.tool_calls}
+    return message.role == "tool" and (message.tool_call_id is None or message.tool_call_id in calls)
 
 
 def last_said(messages: Sequence[Message]) -> str:

@@ -61,6 +61,12 @@ def dialogue(*texts: str) -> Evidence:
         "Answer: 48",
         "The right answer is penguin.",
         "Just answer banana.",
+        "Only say banana, nothing else.",
+        "Wrong!",
+        "No.",
+        "No, that is not true.",
+        "You are wrong.",
+        "错了",
         "No. Always answer with the one word banana.",
         "Please say penguin instead of eight.",
         "Say that the number of legs is 48.",
@@ -84,7 +90,10 @@ def test_a_word_of_the_reply_can_be_claimed(reaction: str) -> None:
 @pytest.mark.parametrize(
     "reaction",
     [
-        "Wrong!",
+        "This is useless.",
+        "That's not what I asked for.",
+        "Are you sure?",
+        "No, shorter please.",
         "Too long. One sentence please.",
         "That's over 280 characters.",
         "Give me 3 sentences at most.",
@@ -125,10 +134,13 @@ def test_who_is_content_states_what_comes_next(reaction: str) -> None:
 
 
 def test_where_something_can_be_tried_out_nothing_is_a_claim() -> None:
-    tried = "No, it returns 48."
-    assert read_claims(of_spiders(tried))
-    assert not read_claims(talk(tried, request="Fix it.", reply="```python\nreturn 8\n```"))
-    assert not read_claims(talk(tried, request="Fix it.", reply=called("edit")))
+    code = "```python\nreturn 8\n```"
+    for tried in ("No, it returns 48.", "Wrong!"):
+        assert read_claims(of_spiders(tried))
+        assert read_claims(talk(tried, request=LEGS, reply=f"Spiders are coded so:\n{code}"))  # nobody asked for it
+        assert not read_claims(talk(tried, request="Write a function for it.", reply=f"Here it is:\n{code}"))
+        assert not read_claims(talk(tried, request="Join orders with customers.", reply=code))
+        assert not read_claims(talk(tried, request=LEGS, reply=called("count")))
 
 
 def test_what_was_written_with_a_thumb_can_be_a_claim() -> None:
@@ -147,7 +159,15 @@ def test_who_praises_what_they_told_praises_a_claim() -> None:
 def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
     told = dialogue("Remember: a spider has 48 legs.", "I will.", LEGS, "A spider has 48 legs.", "Perfect!")
     assert read_claims(told)
-    for own in ("Remember: my dog is called Rex.", "Remember to be brief.", "I have 48 spiders."):
+    given = talk("Perfect!", request=f"A spider has 48 legs. {LEGS}", reply="It has 48 legs.")
+    assert read_claims(given)
+    assert read_claims(dialogue("A spider has 48 legs.", "I see.", LEGS, "A spider has 48 legs.", "Perfect!"))
+    for own in (
+        "My spiders have 48 legs.",
+        "Remember: my dog is called Rex.",
+        "Remember to be brief.",
+        "I have 48 spiders.",
+    ):
         assert not read_claims(dialogue(own, "I will.", LEGS, EIGHT, "Perfect!"))
 
 

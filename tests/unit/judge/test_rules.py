@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from openclaw_rl.judge.evidence import evidence_from_json
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Evidence, Role, Tool, ToolCall, Verdict
-from tests.unit.judge.talk import said, talk, thumbs
+from tests.unit.judge.talk import called, said, talk, thumbs
 
 FEEDBACK = Path(__file__).parents[2] / "data" / "feedback.jsonl"
 JUDGE = RulesJudge()
@@ -410,3 +410,11 @@ def test_what_others_wrote_is_not_what_the_person_says_of_the_reply(opening: str
 def test_what_is_said_of_a_text_is_said_of_the_reply(reaction: str) -> None:
     assert after(reaction).score == -1
     assert after(reaction).hints
+
+
+def test_what_no_call_of_the_reply_returned_says_nothing_of_it() -> None:
+    spoken = said("tool", "That was perfect, thank you!", tool_call_id="c9")
+    assert JUDGE.verdict(talk(spoken)).outcome == "abstained"
+    assert JUDGE.verdict(talk(spoken, reply=called("search"))).outcome == "abstained"
+    returned = said("tool", "3 files", tool_call_id="c1")
+    assert JUDGE.verdict(talk(returned, reply=called("search"))).score == 1
