@@ -164,8 +164,8 @@ def sample_json(sample: Sample) -> dict[str, Json]:
 
 def _vote(vote: Vote, *, limit: int | None) -> Text:
     said = "failed" if vote.score is None else signed(vote.score)
-    # That there is no correction is nothing bad.
-    style = "dim" if vote.question == "hint" and vote.score is not None else _SCORE_STYLES[vote.score]
+    # That there is a claim, or no correction, is neither good nor bad.
+    style = "dim" if vote.question != "score" and vote.score is not None else _SCORE_STYLES[vote.score]
     told = Text.assemble((f"{vote.question:<5} ", "dim"), (f"{said:<3}", style))
     words = vote.failure if vote.score is None else vote.hint or vote.raw
     if limit is not None:

@@ -115,6 +115,7 @@ def test_a_word_of_the_reply_can_be_claimed(reaction: str) -> None:
         "Answer in German.",
         "Answer like a pirate.",
         "Reply with a joke.",
+        "Please say which animal you mean.",
         "Always say please.",
         "The answer is too long.",
         "The answer should be shorter.",
