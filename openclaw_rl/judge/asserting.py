@@ -10,27 +10,36 @@ asked for and shown, what is so can be tried out, and nothing counts as a claim.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from openclaw_rl.judge.findings import Finding, Reading, Scene
+from openclaw_rl.judge.language import load_languages
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.judge.wording import Clause, is_held
 
 MIN_ASKED, SAME_MATTER = 2, 0.6
 """Words of a question, and the part of them that a sentence about the same thing has."""
+_WORDS = re.compile(r"[^\s\"'“”‘’(),;]+")
+_QUOTED = re.compile(r"[\"“‘「『]([^\"”’」』\n]{2,40})[\"”’」』]|(?<!\w)'([^'\n]{2,40})'")
 _REQUESTS = frozenset({"change request", "asks for what is missing", "redo"})
 _VERDICTS = frozenset({"wrong", "poor", "failure"})
 
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
-    if _shows_code(reading.scene) or form_words(reading.low):
+    scene = reading.scene
+    if shows_code(scene) or form_words(reading.low):
         return False
     if is_told(reading.clause):
         return True
     if any(finding.sign > 0 for finding in findings):
         return False
+    contrary = any(finding.sign < 0 for finding in findings) or reading.denied or reading.complained
+    if contrary and not reading.has("personal") and brings_up(reading.words.restore(reading.clause.rest), scene):
+        return True
     if any(finding.rule in _REQUESTS for finding in findings):
         return _dictates(reading)
     if reading.has("question") or (reading.clause.asked and not any(finding.hint for finding in findings)):
@@ -38,15 +47,37 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     if any(finding.sign < 0 for finding in findings):
         return _states(reading)
     answers = len(content(reading.low)) > 1 or _has_fact(reading, reading.low)
-    return _dictates(reading) or ((reading.denied or reading.complained) and answers and _states(reading))
+    return _dictates(reading) or (contrary and answers and _states(reading))
+
+
+def brings_up(text: str, scene: Scene) -> bool:
+    """Whether there is a new number or name in it, where the answer is right or wrong whatever anybody likes."""
+    request = scene.request.lower()
+    asked = any(language.grammar["fact"].search(request) for language in scene.languages)
+    return asked and bool(new_facts(text, scene.known))
+
+
+def new_facts(text: str, known: str) -> frozenset[str]:
+    """Numbers, names and quotations, in lower case, that are not in what is known; how many words or lines is none."""
+    found = {(match.group(1) or match.group(2)).lower() for match in _QUOTED.finditer(text)}
+    low, languages = text.lower(), load_languages()[1]
+    for language in [one for one in languages if one.letters.search(low)] or languages:
+        found.update(match.group().strip() for match in language.grammar["figure"].finditer(low))
+    words = _WORDS.findall(text)
+    found.update(word.lower() for before, word in pairwise(words) if before[-1] not in ".!?:" and _is_name(word))
+    return frozenset(fact for fact in found if fact not in known)
+
+
+def _is_name(word: str) -> bool:
+    return word[0].isupper() and len(word) > 1 and not form_words(word)
 
 
 def is_denial(reading: Reading) -> bool:
     """Whether it says that the reply is not true, and no more."""
-    return not _shows_code(reading.scene) and bool(reading.clause.language.grammar["untrue"].fullmatch(reading.low))
+    return not shows_code(reading.scene) and bool(reading.clause.language.grammar["untrue"].fullmatch(reading.low))
 
 
-def _shows_code(scene: Scene) -> bool:
+def shows_code(scene: Scene) -> bool:
     """Asked for, or all that the reply is: small models show some unasked, behind other words."""
     asked = any(language.grammar["coding"].search(scene.request.lower()) for language in scene.languages)
     return "```" in scene.reply if asked else scene.reply.lstrip().startswith("```")
@@ -59,10 +90,10 @@ def is_told(clause: Clause) -> bool:
 
 def is_given(clause: Clause, asked: frozenset[str]) -> bool:
     """Whether it tells the answer to a question of which these words are: "a week has nine days; how many has it?"."""
-    told, grammar = content(clause.rest), clause.language.grammar
-    about = len(asked) >= MIN_ASKED and len(asked & told) >= SAME_MATTER * len(asked) and bool(told - asked)
-    own = grammar["speaker"].match(clause.low) or grammar["no_claim"].match(clause.low)
-    return about and not clause.asked and not own
+    grammar = clause.language.grammar
+    about = len(asked) >= MIN_ASKED and len(asked & content(clause.rest)) >= SAME_MATTER * len(asked)
+    own = grammar["speaker"].match(clause.low) and not grammar["believes"].match(clause.low)
+    return about and not clause.asked and not own and not grammar["no_claim"].match(clause.low)
 
 
 def _dictates(reading: Reading) -> bool:
@@ -78,8 +109,9 @@ def _dictates(reading: Reading) -> bool:
         return True
     word = said[: len(said) - (len(reading.clause.rest) - len(reading.clause.text))].lower()
     closers = grammar["closers"].search(word)
-    bare = grammar["bare"].fullmatch(word[: closers.start() if closers else None].strip())
-    return bare is not None and bool(content(bare.group()))
+    word = word[: closers.start() if closers else None].strip()
+    bare = grammar["speaks"].match(order.lower()) and grammar["bare"].fullmatch(word)
+    return bool(bare) and bool(content(word))
 
 
 def _states(reading: Reading) -> bool:

@@ -10,10 +10,12 @@ shows by itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from openclaw_rl.judge.asserting import new_facts
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
@@ -34,7 +36,7 @@ class ClaimsMarked:
         """The inner judge's verdict, with a vote for every hint that repeats a claim, or one if none does."""
         verdict = await self._inner.judge(evidence)
         teaches = verdict.score is not None or verdict.hints
-        claims = read_claims(evidence) if teaches else []
+        claims = await asyncio.to_thread(read_claims, evidence) if teaches else []
         if not claims:
             return verdict
         told = content(" ".join(claims))
@@ -54,13 +56,20 @@ class ClaimsMarked:
 
 
 def read_claims(evidence: Evidence) -> list[str]:
-    """What people claim after the reply; else what they told, or claimed against other replies, before it."""
+    """What people claim after the reply; else what they told before it, or claimed against what it stands on."""
     if evidence.reply.tool_calls:
         return []
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
-    after = _claims(question, evidence.reply.content, said_after(evidence))
+    if after := _claims(question, evidence.reply.content, said_after(evidence)):
+        return after
     told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
-    return after or told or [claim for one in _reactions(before) for claim in _claims(*one)]
+    return told or [claim for one in _reactions(before) for claim in (_claims(*one) or _repeated(*one, evidence))]
+
+
+def _repeated(request: str, reply: str, reaction: Sequence[str], evidence: Evidence) -> list[str]:
+    """Names and numbers that were brought up after an earlier reply and are in this one: it was told them."""
+    brought_up = new_facts("\n".join(reaction), f"{request}\n{reply}".lower())
+    return sorted(fact for fact in brought_up if fact in evidence.reply.content.lower())
 
 
 def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:

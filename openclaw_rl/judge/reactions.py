@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from openclaw_rl.judge.asserting import is_claim, is_denial, is_given, is_told
+from openclaw_rl.judge.asserting import brings_up, is_claim, is_denial, is_given, is_told, shows_code
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
@@ -37,12 +37,13 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     findings = [finding for rule in WHOLE if (finding := rule(text, words, scene))]
     findings += _of_clauses(words, scene)
     if words.brings:
-        findings.append(Finding("moves on", 1, "a text to work on", strength=0))
+        findings.append(Finding("neutral", 0, "a text to work on", strength=0))
     if words.spoofed:
         # Who talks to the judge is not believed: only plain words against the reply are left of it.
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
     if not any(f.sign < 0 and f.strength for f in findings) and asks_again(scene.request, words.plain):
-        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
+        told = not shows_code(scene) and brings_up(text, scene)
+        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene), claim=told))
     if scene.asked and _is_answer(words, findings, scene):
         findings.append(Finding("answers the question", 1))
     return findings
@@ -95,7 +96,8 @@ def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
         new, acted = read_clause(reading)
         if clause.first or not reading.has("contrary"):  # "not Java" goes on with what was said before it
             claims = is_claim(reading, new)
-        denials += [is_denial(reading)] * any(f.sign < 0 for f in new)
+        if any(f.sign < 0 for f in new):
+            denials.append(is_denial(reading))
         if claims:
             new = [replace(f, claim=True) for f in new] or [Finding("claim", 0, clause.low, strength=0, claim=True)]
         attached = attached or acted

@@ -21,7 +21,7 @@ MAX_CLAUSE = 300
 MAX_CLAUSES = 60
 MAX_PIECE = 200
 """Characters of one clause, clauses, and characters of a quotation that are read: nothing meets text of any length."""
-MIN_BROUGHT = 40
+MIN_BROUGHT = 20
 """Characters; what is shorter behind "this mail:" may be said of it."""
 
 _SPOOF = "\uf8ff"  # stands where a marker stood
@@ -44,7 +44,7 @@ _HOLDS = (
     re.compile(r"`[^`\n]+`"),
     re.compile(r"(?m)^[ \t]*>.*$"),
     re.compile(r"<([a-z][\w-]{0,30})(?: [^<>\n]{0,80})?>.*?</\1>", re.DOTALL | re.IGNORECASE),
-    re.compile(r"(?ms)^[ \t]*([-=*_#~])\1{2,}[ \t]*$.*?(?:^[ \t]*\1{3,}[ \t]*$|\Z)"),
+    re.compile(r"(?ms)^[ \t]*([-=*_#~])\1{2,}[ \t]*$.*?^[ \t]*\1{3,}[ \t]*$"),
     re.compile(r'"[^"\n]{1,300}"|「[^」]{1,300}」|『[^』]{1,300}』|《[^》]{1,100}》'),
     re.compile(r"(?<![\w'])'[^'\n]{2,120}'(?![\w'])"),
 )
@@ -123,7 +123,7 @@ def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) 
     plain = cleaned
     for pattern in _HOLDS:
         plain = pattern.sub(lambda match: _hold(match.group(), held), plain)
-    plain, brings = _without_brought(plain, languages)
+    plain, brings = _without_brought(lexicon.spell(plain), languages)
     code = any("\n" in piece or "`" in piece for piece in held)
     if held and not code and not brings and not _SPEECH.search(_PRIVATE.sub("", plain)):
         plain, held = cleaned.replace('"', " "), []  # all of it is quoted: then the quotation is what was said
