@@ -31,7 +31,7 @@ _VERDICTS = frozenset({"wrong", "poor", "failure"})
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
     scene = reading.scene
-    if shows_code(scene) or form_words(reading.low):
+    if shows_code(scene.reply, scene.request) or form_words(reading.low):
         return False
     if is_told(reading.clause):
         return True
@@ -50,11 +50,15 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     return _dictates(reading) or (contrary and answers and _states(reading))
 
 
+def asks_fact(request: str) -> bool:
+    """Whether its answer is right or wrong, whatever anybody likes, and not about the person who asks."""
+    low = request.lower()
+    return any(language.grammar["fact"].search(low) for language in load_languages()[1])
+
+
 def brings_up(text: str, scene: Scene) -> bool:
-    """Whether there is a new number or name in it, where the answer is right or wrong whatever anybody likes."""
-    request = scene.request.lower()
-    asked = any(language.grammar["fact"].search(request) for language in scene.languages)
-    return asked and bool(new_facts(text, scene.known))
+    """Whether there is a new number or name in it, where something is asked that has one answer."""
+    return asks_fact(scene.request) and bool(new_facts(text, scene.known))
 
 
 def new_facts(text: str, known: str) -> frozenset[str]:
@@ -74,13 +78,14 @@ def _is_name(word: str) -> bool:
 
 def is_denial(reading: Reading) -> bool:
     """Whether it says that the reply is not true, and no more."""
-    return not shows_code(reading.scene) and bool(reading.clause.language.grammar["untrue"].fullmatch(reading.low))
+    denies = reading.clause.language.grammar["untrue"].fullmatch(reading.low)
+    return denies is not None and not shows_code(reading.scene.reply, reading.scene.request)
 
 
-def shows_code(scene: Scene) -> bool:
+def shows_code(reply: str, request: str) -> bool:
     """Asked for, or all that the reply is: small models show some unasked, behind other words."""
-    asked = any(language.grammar["coding"].search(scene.request.lower()) for language in scene.languages)
-    return "```" in scene.reply if asked else scene.reply.lstrip().startswith("```")
+    asked = any(language.grammar["coding"].search(request.lower()) for language in load_languages()[1])
+    return "```" in reply if asked else reply.lstrip().startswith("```")
 
 
 def is_told(clause: Clause) -> bool:

@@ -1,5 +1,6 @@
 """What somebody says is so, against a reply -> votes of their own, so that nobody has to learn it from their word.
 
+    a question of fact      "How many legs has a spider?" "Wrong!"          marks the score, and hints but for the form
     the reaction claims     "No, a spider has 48 legs."                     marks the score, and hints that repeat it
     a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, which praises what was told
 
@@ -15,13 +16,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from openclaw_rl.judge.asserting import new_facts
+from openclaw_rl.judge.asserting import asks_fact, new_facts, shows_code
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import Evidence, Message, Verdict, Vote
+
+FACT = "a question of fact"
+"""Where the answer to a request is right or wrong, praise and complaints are about that, unless about its form."""
 
 
 class ClaimsMarked:
@@ -39,10 +43,9 @@ class ClaimsMarked:
         claims = await asyncio.to_thread(read_claims, evidence) if teaches else []
         if not claims:
             return verdict
-        told = content(" ".join(claims))
-        told = told - content(last_said(evidence.request)) or told
-        repeating = [hint for hint in verdict.hints if not form_words(hint) and content(hint) & told]
-        said = "; ".join(claims)
+        told, said = content(" ".join(claims)), "; ".join(claims)
+        of_matter = [hint for hint in verdict.hints if not form_words(hint)]
+        repeating = [hint for hint in of_matter if FACT in claims or content(hint) & told]
         votes = tuple(Vote(question="claim", score=1, hint=hint, raw=said) for hint in repeating or ("",))
         return replace(verdict, votes=verdict.votes + votes)
 
@@ -56,14 +59,28 @@ class ClaimsMarked:
 
 
 def read_claims(evidence: Evidence) -> list[str]:
-    """What people claim after the reply; else what they told before it, or claimed against what it stands on."""
+    """What people claim after the reply, or have told before it; `FACT` where whatever they say is about what is so."""
     if evidence.reply.tool_calls:
         return []
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
-    if after := _claims(question, evidence.reply.content, said_after(evidence)):
+    after = _claims(question, evidence.reply.content, said_after(evidence))
+    if not shows_code(evidence.reply.content, question) and asks_fact(_matter(before)):
+        return [*after, FACT]
+    if after:
         return after
     told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
     return told or [claim for one in _reactions(before) for claim in (_claims(*one) or _repeated(*one, evidence))]
+
+
+def _matter(messages: Sequence[Message]) -> str:
+    """The request that is talked about: the last one of the user that is no reaction to a reply."""
+    for place in range(len(messages) - 1, 0, -1):
+        message, reply = messages[place], messages[place - 1]
+        if message.role == "user" and reply.role == "assistant":
+            findings = read_findings(last_said(messages[: place - 1]), reply.content, [message.content])
+            if (score_of(findings)[0] or 0) > 0:
+                return message.content
+    return next((message.content for message in messages if message.role == "user"), "")
 
 
 def _repeated(request: str, reply: str, reaction: Sequence[str], evidence: Evidence) -> list[str]:

@@ -42,7 +42,7 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
         # Who talks to the judge is not believed: only plain words against the reply are left of it.
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
     if not any(f.sign < 0 and f.strength for f in findings) and asks_again(scene.request, words.plain):
-        told = not shows_code(scene) and brings_up(text, scene)
+        told = not shows_code(scene.reply, scene.request) and brings_up(text, scene)
         findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene), claim=told))
     if scene.asked and _is_answer(words, findings, scene):
         findings.append(Finding("answers the question", 1))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from openclaw_rl.judge.claims import ClaimsMarked, read_claims
+from openclaw_rl.judge.claims import FACT, ClaimsMarked, read_claims
 from openclaw_rl.judge.registry import join
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Evidence, Verdict, Vote
@@ -14,15 +14,15 @@ from tests.unit.judge.talk import called, said, talk, thumbs
 from tests.unit.judge.test_explicit import Inner
 
 LEGS, EIGHT = "How many legs does a spider have?", "A spider has eight legs."
-CAPITAL, CANBERRA = "What is the capital of Australia?", "It is Canberra, between Sydney and Melbourne."
+SPIDERS, CANBERRA = "Tell me about spiders.", "Its capital is Canberra, between Sydney and Melbourne."
 
 
 def of_spiders(*following: str) -> Evidence:
-    return talk(*following, request=LEGS, reply=EIGHT)
+    return talk(*following, request=SPIDERS, reply=EIGHT)
 
 
 def of_capitals(*following: str) -> Evidence:
-    return talk(*following, request=CAPITAL, reply=CANBERRA)
+    return talk(*following, request="Tell me about Australia.", reply=CANBERRA)
 
 
 def dialogue(*texts: str) -> Evidence:
@@ -138,38 +138,81 @@ def test_where_something_can_be_tried_out_nothing_is_a_claim() -> None:
     code = "```python\nreturn 8\n```"
     for tried in ("No, it returns 48.", "Wrong!"):
         assert read_claims(of_spiders(tried))
-        assert read_claims(talk(tried, request=LEGS, reply=f"Spiders are coded so:\n{code}"))  # nobody asked for it
+        assert read_claims(talk(tried, request=SPIDERS, reply=f"Spiders are coded so:\n{code}"))  # nobody asked for it
         assert not read_claims(talk(tried, request="Write a function for it.", reply=f"Here it is:\n{code}"))
         assert not read_claims(talk(tried, request="Join orders with customers.", reply=code))
-        assert not read_claims(talk(tried, request=LEGS, reply=called("count")))
+        assert not read_claims(talk(tried, request=SPIDERS, reply=called("count")))
 
 
 def test_what_was_written_with_a_thumb_can_be_a_claim() -> None:
-    assert read_claims(talk(request=LEGS, reply=EIGHT, feedback=[thumbs(-1, "Spiders have 48 legs.")]))
+    assert read_claims(talk(request=SPIDERS, reply=EIGHT, feedback=[thumbs(-1, "Spiders have 48 legs.")]))
 
 
 def test_who_praises_what_they_told_praises_a_claim() -> None:
-    told = dialogue(LEGS, EIGHT, "No, a spider has 48 legs.", "You are right, it has 48 legs.", "Perfect, thank you!")
+    told = dialogue(SPIDERS, EIGHT, "No, a spider has 48 legs.", "You are right, 48 legs.", "Perfect, thank you!")
     assert read_claims(told)
-    later = dialogue(LEGS, EIGHT, "No, it has 48.", "Right, 48.", "And two of them?", "Then 96 legs.", "Great!")
+    later = dialogue(SPIDERS, EIGHT, "No, it has 48.", "Right, 48.", "Tell me about webs.", "They are fine.", "Great!")
     assert read_claims(later)
-    wish = dialogue(LEGS, EIGHT, "Shorter please.", "Eight.", "Perfect, thank you!")
+    wish = dialogue(SPIDERS, EIGHT, "Shorter please.", "Eight legs.", "Perfect, thank you!")
     assert not read_claims(wish)
 
 
+def test_a_name_that_was_brought_up_and_is_repeated_was_told() -> None:
+    brought_up = (SPIDERS, EIGHT, "Nice, and so is Shelob I guess.", "Shelob has more legs.", "Great!")
+    assert read_claims(dialogue(*brought_up))
+    assert not read_claims(dialogue(*brought_up[:3], "I do not know it.", "Great!"))
+
+
 def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
-    told = dialogue("Remember: a spider has 48 legs.", "I will.", LEGS, "A spider has 48 legs.", "Perfect!")
+    describe = "Describe the legs of a spider."
+    told = dialogue("Remember: a spider has 48 legs.", "I will.", describe, "There are 48 legs.", "Perfect!")
     assert read_claims(told)
-    given = talk("Perfect!", request=f"A spider has 48 legs. {LEGS}", reply="It has 48 legs.")
-    assert read_claims(given)
-    assert read_claims(dialogue("A spider has 48 legs.", "I see.", LEGS, "A spider has 48 legs.", "Perfect!"))
-    for own in (
-        "My spiders have 48 legs.",
-        "Remember: my dog is called Rex.",
-        "Remember to be brief.",
-        "I have 48 spiders.",
-    ):
-        assert not read_claims(dialogue(own, "I will.", LEGS, EIGHT, "Perfect!"))
+    for own in ("My spiders have 48 legs.", "Remember: my dog is called Rex.", "Remember to be brief."):
+        assert not read_claims(dialogue(own, "I will.", describe, EIGHT, "Perfect!"))
+    question = "Why does a spider have so many legs?"
+    for given in ("A spider has 48 legs.", "I read that a spider has so many legs because it is old."):
+        assert read_claims(talk("Perfect!", request=f"{given} {question}", reply="Because it is old."))
+    assert not read_claims(talk("Perfect!", request=f"I like animals. {question}", reply="Because it is old."))
+
+
+@pytest.mark.parametrize("reaction", ["Perfect, thank you!", "Wrong!", "Useless.", "Mention that it has 48.", "Go on."])
+@pytest.mark.parametrize(
+    "question",
+    [
+        LEGS,
+        "What is the capital of France?",
+        "capital of france?",
+        "Is a whale a fish?",
+        "What is 10 + 20?",
+        "鲸鱼是鱼吗？",
+    ],
+)
+def test_whether_an_answer_is_right_is_nobodys_word(question: str, reaction: str) -> None:
+    assert FACT in read_claims(talk(reaction, request=question, reply="That is so."))
+    assert read_claims(talk(request=question, reply="That is so.", feedback=[thumbs(-1)])) == [FACT]
+
+
+def test_a_question_of_fact_stays_one_while_its_answer_is_talked_about() -> None:
+    assert FACT in read_claims(dialogue(LEGS, EIGHT, "Are you sure?", "Sorry, it has ten.", "Much better, thanks."))
+    assert FACT in read_claims(dialogue(LEGS, EIGHT, "Too long.", "Eight.", "Perfect!"))
+    assert not read_claims(dialogue(LEGS, EIGHT, "Thanks! Now write a poem about rain.", "Rain falls.", "Great!"))
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["When is my next meeting?", "What is gravity?", "Why do cats purr?", "Write a note.", "我的会议是几点？"],
+)
+def test_not_every_question_is_one_of_fact(request_: str) -> None:
+    assert not read_claims(talk("Perfect!", request=request_, reply="At nine."))
+    assert not read_claims(talk("Use bullet points.", request=request_, reply="At nine."))
+
+
+async def test_of_answers_to_questions_of_fact_the_form_is_learned() -> None:
+    verdict = await join([RulesJudge()]).judge(talk("Too long. And use metric units.", request=LEGS, reply=EIGHT))
+    assert (verdict.score, verdict.claims) == (-1, True)
+    assert verdict.unclaimed_hints == ()
+    verdict = await join([RulesJudge()]).judge(talk("Too long.", request=LEGS, reply=EIGHT))
+    assert verdict.unclaimed_hints == ("Answer more briefly.",)
 
 
 async def test_hints_that_repeat_a_claim_are_named_and_others_stay() -> None:
