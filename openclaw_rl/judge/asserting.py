@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from openclaw_rl.judge.findings import Finding, Reading, Scene
+from openclaw_rl.judge.findings import Finding, Reading
 from openclaw_rl.judge.language import load_languages
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import form_words
@@ -30,24 +30,20 @@ _VERDICTS = frozenset({"wrong", "poor", "failure"})
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
-    scene = reading.scene
-    if shows_code(scene.reply, scene.request) or form_words(reading.low):
+    if shows_code(reading.scene.reply, reading.scene.request) or form_words(reading.low):
         return False
     if is_told(reading.clause):
         return True
     if any(finding.sign > 0 for finding in findings):
         return False
-    contrary = any(finding.sign < 0 for finding in findings) or reading.denied or reading.complained
-    if contrary and not reading.has("personal") and brings_up(reading.words.restore(reading.clause.rest), scene):
-        return True
     if any(finding.rule in _REQUESTS for finding in findings):
         return _dictates(reading)
     if reading.has("question") or (reading.clause.asked and not any(finding.hint for finding in findings)):
         return False
     if any(finding.sign < 0 for finding in findings):
         return _states(reading)
-    answers = len(content(reading.low)) > 1 or _has_fact(reading, reading.low)
-    return _dictates(reading) or (contrary and answers and _states(reading))
+    answers = len(content(reading.low)) > 1 or _has_fact(reading.low)
+    return _dictates(reading) or ((reading.denied or reading.complained) and answers and _states(reading))
 
 
 def asks_fact(request: str) -> bool:
@@ -56,20 +52,14 @@ def asks_fact(request: str) -> bool:
     return any(language.grammar["fact"].search(low) for language in load_languages()[1])
 
 
-def brings_up(text: str, scene: Scene) -> bool:
-    """Whether there is a new number or name in it, where something is asked that has one answer."""
-    return asks_fact(scene.request) and bool(new_facts(text, scene.known))
-
-
-def new_facts(text: str, known: str) -> frozenset[str]:
-    """Numbers, names and quotations, in lower case, that are not in what is known; how many words or lines is none."""
+def facts_in(text: str) -> set[str]:
+    """Numbers, names and quotations, in lower case; how many words or lines is none, nor is what opens a sentence."""
     found = {(match.group(1) or match.group(2)).lower() for match in _QUOTED.finditer(text)}
     low, languages = text.lower(), load_languages()[1]
     for language in [one for one in languages if one.letters.search(low)] or languages:
         found.update(match.group().strip() for match in language.grammar["figure"].finditer(low))
-    words = _WORDS.findall(text)
-    found.update(word.lower() for before, word in pairwise(words) if before[-1] not in ".!?:" and _is_name(word))
-    return frozenset(fact for fact in found if fact not in known)
+    words = pairwise(_WORDS.findall(text))
+    return found | {word.lower() for before, word in words if before[-1] not in ".!?:" and _is_name(word)}
 
 
 def _is_name(word: str) -> bool:
@@ -110,7 +100,7 @@ def _dictates(reading: Reading) -> bool:
     if begun is None:
         return False
     said = order[begun.end() :]
-    if grammar["sentence"].match(said.lower()) or _has_fact(reading, f"say {said}"):
+    if grammar["sentence"].match(said.lower()) or _has_fact(f"say {said}"):
         return True
     word = said[: len(said) - (len(reading.clause.rest) - len(reading.clause.text))].lower()
     closers = grammar["closers"].search(word)
@@ -126,16 +116,10 @@ def _states(reading: Reading) -> bool:
     stated = reading.low[believed.end() :].strip() if believed else reading.low
     if grammar["no_claim"].match(stated) or (grammar["speaker"].match(stated) and not believed):
         return False
-    if any(phrase.category in _VERDICTS for phrase in reading.found) and not _has_fact(reading, reading.clause.text):
+    if any(phrase.category in _VERDICTS for phrase in reading.found) and not _has_fact(reading.clause.text):
         return False
     return bool(reading.weight(reading.found)) and bool(content(stated) or any(map(is_held, stated)))
 
 
-def _has_fact(reading: Reading, text: str) -> bool:
-    """Whether there is a number that counts no words or sentences, a quotation, or a name behind the first word."""
-    names = (word for word in text.split()[1:] if word[:1].isupper() and word.lower() != "i" and len(word) > 1)
-    return (
-        bool(reading.clause.language.grammar["figure"].search(text.lower()))
-        or any(map(is_held, text))
-        or any(not form_words(name) for name in names)
-    )
+def _has_fact(text: str) -> bool:
+    return bool(facts_in(text)) or any(map(is_held, text))

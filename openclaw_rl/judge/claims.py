@@ -4,9 +4,9 @@
     the reaction claims     "No, a spider has 48 legs."                     marks the score, and hints that repeat it
     a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, which praises what was told
 
-A judge in front of any other: claims are read by the rules of language, whoever judges. What is learned from a turn
-with such votes is credit's matter (`training.claims`). Replies that call tools or show code have none: there what is so
-shows by itself.
+A judge in front of any other that reads what people say: claims are read by the rules of language, whoever judges. What
+is learned from a turn with such votes is credit's matter (`training.claims`). Replies that call tools, stand on what
+tools returned, or show code have none: there what is so shows by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from openclaw_rl.judge.asserting import asks_fact, new_facts, shows_code
+from openclaw_rl.judge.asserting import asks_fact, facts_in, shows_code
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
@@ -60,7 +60,7 @@ class ClaimsMarked:
 
 def read_claims(evidence: Evidence) -> list[str]:
     """What people claim after the reply, or have told before it; `FACT` where whatever they say is about what is so."""
-    if evidence.reply.tool_calls:
+    if evidence.reply.tool_calls or any(message.role == "tool" for message in evidence.request):
         return []
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
     after = _claims(question, evidence.reply.content, said_after(evidence))
@@ -85,8 +85,8 @@ def _matter(messages: Sequence[Message]) -> str:
 
 def _repeated(request: str, reply: str, reaction: Sequence[str], evidence: Evidence) -> list[str]:
     """Names and numbers that were brought up after an earlier reply and are in this one: it was told them."""
-    brought_up = new_facts("\n".join(reaction), f"{request}\n{reply}".lower())
-    return sorted(fact for fact in brought_up if fact in evidence.reply.content.lower())
+    known, now = f"{request}\n{reply}".lower(), evidence.reply.content.lower()
+    return sorted(fact for fact in facts_in("\n".join(reaction)) if fact in now and fact not in known)
 
 
 def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:

@@ -47,9 +47,10 @@ Batched = Callable[[list[Item]], Any]
 class FunctionJudge:
     """`protocols.Judge` over the function that `path` names; `ConfigError` if there is none."""
 
+    name = "function"
+
     def __init__(self, path: str, *, timeout_s: float = 60.0) -> None:
         module, target = load_named(path, "evaluation.judge_function")
-        self.name = "function"
         self.prompt_version = f"{path.rpartition(':')[2]}@{_digest(module)}"
         self._batched, self._max_batch = _callable(target, path)
         self._timeout_s = timeout_s

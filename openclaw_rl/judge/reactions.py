@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
-from openclaw_rl.judge.asserting import brings_up, is_claim, is_denial, is_given, is_told, shows_code
+from openclaw_rl.judge.asserting import is_claim, is_denial, is_given, is_told
 from openclaw_rl.judge.clauses import NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.directives import phrase_as
 from openclaw_rl.judge.findings import Finding, Reading, Scene
@@ -42,8 +42,7 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
         # Who talks to the judge is not believed: only plain words against the reply are left of it.
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
     if not any(f.sign < 0 and f.strength for f in findings) and asks_again(scene.request, words.plain):
-        told = not shows_code(scene.reply, scene.request) and brings_up(text, scene)
-        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene), claim=told))
+        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
     if scene.asked and _is_answer(words, findings, scene):
         findings.append(Finding("answers the question", 1))
     return findings

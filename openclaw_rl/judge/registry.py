@@ -47,9 +47,12 @@ def make_judge(
 
 
 def join(judges: Sequence[Judge]) -> Judge:
-    """What a person said outright comes first, and claims are marked; of several judges, the next is asked when one
-    cannot say."""
-    return ClaimsMarked(ExplicitFirst(judges[0] if len(judges) == 1 else Chain(judges)))
+    """What a person said outright comes first; of several judges, the next is asked when one cannot say.
+
+    Claims are marked, unless one is a function of somebody's own: that may know what is so.
+    """
+    first = ExplicitFirst(judges[0] if len(judges) == 1 else Chain(judges))
+    return first if any(judge.name == FunctionJudge.name for judge in judges) else ClaimsMarked(first)
 
 
 def make_judges(

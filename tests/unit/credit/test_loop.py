@@ -222,6 +222,14 @@ async def test_neither_a_claim_nor_a_score_that_rests_on_it_is_learned(
     assert (await answers_baseline(store)).count == 0
 
 
+async def test_of_a_cut_answer_a_claim_is_the_reason_too(store: SqliteStore, renderer: Renderer) -> None:
+    await put_conversation(store, [make_turn(finish="length")])
+    await thumb(store, 0)
+    await judge(store, {0: scored(-1, HINT, votes=CLAIM)})
+    await make_loop(store.lessons, renderer).work()
+    assert (await credits_of(store))[0].skip is Skip.CLAIM
+
+
 async def test_what_is_wanted_beside_a_claim_is_learned(store: SqliteStore, renderer: Renderer) -> None:
     await put_conversation(store, conversation(2))
     await judge(store, {0: scored(-1, "Mention the landlord.", HINT, votes=CLAIM)})

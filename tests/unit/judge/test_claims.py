@@ -116,6 +116,8 @@ def test_a_word_of_the_reply_can_be_claimed(reaction: str) -> None:
         "Answer like a pirate.",
         "Reply with a joke.",
         "Please say which animal you mean.",
+        "It is a bit dull.",
+        "The kids won't eat that, it is for children.",
         "Always say please.",
         "The answer is too long.",
         "The answer should be shorter.",
@@ -142,6 +144,9 @@ def test_where_something_can_be_tried_out_nothing_is_a_claim() -> None:
         assert not read_claims(talk(tried, request="Write a function for it.", reply=f"Here it is:\n{code}"))
         assert not read_claims(talk(tried, request="Join orders with customers.", reply=code))
         assert not read_claims(talk(tried, request=SPIDERS, reply=called("count")))
+    asked = (said("user", LEGS), called("count"), said("tool", "8", tool_call_id="c1"))
+    stands_on_a_tool = Evidence(request=asked, reply=said("assistant", EIGHT), following=(said("user", "Wrong!"),))
+    assert not read_claims(stands_on_a_tool)
 
 
 def test_what_was_written_with_a_thumb_can_be_a_claim() -> None:
@@ -242,6 +247,22 @@ async def test_what_a_model_makes_of_a_claim_is_marked_too() -> None:
     assert verdict.unclaimed_hints == ("Answer in one short sentence.",)
     (vote,) = [vote for vote in verdict.votes if vote.question == "claim"]
     assert (vote.score, vote.hint, vote.raw) == (1, hints[0], "a spider has 48 legs")
+
+
+async def test_a_wish_about_the_form_may_share_words_with_a_claim() -> None:
+    hints = ("Give a short answer.", "Say 48 legs.")
+    inner = Inner(Verdict(outcome="scored", score=-1, votes=tuple(hinting(*hints)), hints=hints))
+    verdict = await ClaimsMarked(inner).judge(of_spiders("No, the short answer is 48 legs."))
+    assert verdict.unclaimed_hints == hints[:1]
+
+
+async def test_a_function_of_ones_own_may_know_what_is_so() -> None:
+    class Checking(Inner):
+        name = "function"
+
+    inner = Checking(Verdict(outcome="scored", score=1))
+    assert await join([inner]).judge(talk("48!", request=LEGS, reply=EIGHT)) == inner.verdict
+    assert (await join([Inner()]).judge(talk("48!", request=LEGS, reply=EIGHT))).claims
 
 
 async def test_where_nothing_is_said_there_is_nothing_to_mark() -> None:

@@ -412,6 +412,7 @@ def test_what_others_wrote_is_not_what_the_person_says_of_the_reply(opening: str
         "My boss sent it back: too long, make it shorter please.",
         "That's not it:\n I wanted three bullet points at most.",
         "Thanks!\n---\nToo long, shorter please.",
+        "Look at this text: too long.",
     ],
 )
 def test_what_is_said_of_a_text_is_said_of_the_reply(reaction: str) -> None:
