@@ -192,8 +192,12 @@ class Lesson:
 
 def checked() -> None:
     """AssertionError if a question is one of the gate's."""
-    asked = {item.question for item in load_items()} | {*PROBES, *TOOL_PROBES}
-    twice = asked & {*(question for question, _, _ in FACTS), *WISHES, *EVERYDAY}
+    keep_apart([*(question for question, _, _ in FACTS), *WISHES, *EVERYDAY])
+
+
+def keep_apart(questions: Sequence[str]) -> None:
+    """AssertionError if the gate asks one of them."""
+    twice = {*questions} & {*(item.question for item in load_items()), *PROBES, *TOOL_PROBES}
     assert not twice, f"{', '.join(sorted(twice))}: the gate asks this too"
 
 

@@ -20,7 +20,7 @@ from openclaw_rl.judge.asserting import asks_fact, facts_in, shows_code
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
-from openclaw_rl.judge.wishes import form_words
+from openclaw_rl.judge.wishes import form_part, form_words
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import Evidence, Message, Verdict, Vote
 
@@ -46,7 +46,9 @@ class ClaimsMarked:
         told, said = content(" ".join(claims)), "; ".join(claims)
         of_matter = [hint for hint in verdict.hints if not form_words(hint)]
         repeating = [hint for hint in of_matter if FACT in claims or content(hint) & told]
-        votes = tuple(Vote(question="claim", score=1, hint=hint, raw=said) for hint in repeating or ("",))
+        votes = tuple(
+            Vote(question="claim", score=1, hint=hint, rest=form_part(hint), raw=said) for hint in repeating or ("",)
+        )
         return replace(verdict, votes=verdict.votes + votes)
 
     def forget(self) -> None:
@@ -100,6 +102,6 @@ def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:
 def _reactions(messages: Sequence[Message]) -> Iterator[tuple[str, str, list[str]]]:
     """Each reply of a conversation, with what it answered and what people said to it."""
     for place, message in enumerate(messages):
-        if message.role == "assistant" and not message.tool_calls:
+        if message.role == "assistant":
             said = takewhile(lambda following: following.role == "user", messages[place + 1 :])
             yield last_said(messages[:place]), message.content, [one.content for one in said]

@@ -12,6 +12,7 @@ In `tokens` what is trained is green where it is made more likely, red where les
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from rich.text import Text
 
@@ -119,10 +120,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Json]:
         "score": verdict.score,
         "reason": verdict.reason,
         "hints": list(verdict.hints),
-        "votes": [
-            {"question": v.question, "score": v.score, "hint": v.hint, "failure": v.failure, "raw": v.raw}
-            for v in verdict.votes
-        ],
+        "votes": [asdict(vote) for vote in verdict.votes],
     }
 
 

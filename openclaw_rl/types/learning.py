@@ -60,13 +60,14 @@ class Vote:
 
     The question `score`: `score` is the verdict. The question `hint`: 1 means that the next state holds a correction,
     then with the `hint`; -1 that it does not. The question `claim`: 1 means that somebody says what is so, against this
-    reply or one that it stands on; `raw` is what, and `hint` an accepted hint that repeats it, if one does. None is a
-    failure: `failure` says why there is no valid answer.
+    reply or one that it stands on; `raw` is what, `hint` an accepted hint that repeats it, if one does, and `rest` what
+    of that can be followed without believing anything. None is a failure: `failure` says why there is no valid answer.
     """
 
     question: Question
     score: Score | None
     hint: str = ""
+    rest: str = ""
     failure: str = ""
     raw: str = ""
 
@@ -100,9 +101,10 @@ class Verdict:
 
     @property
     def unclaimed_hints(self) -> tuple[str, ...]:
-        """The hints that repeat no claim."""
-        claimed = {vote.hint for vote in self.votes if vote.question == "claim"}
-        return tuple(hint for hint in self.hints if hint not in claimed)
+        """The hints that repeat no claim; if all of them do, what is left of them without it."""
+        left = {vote.hint: vote.rest for vote in self.votes if vote.question == "claim"}
+        kept = (hint for hint in self.hints if hint not in left)
+        return tuple(kept) or tuple(dict.fromkeys(rest for rest in left.values() if rest))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.poison import Asked, Learned, Outcome, Said, figures, hold, live_samples, report, row_text
+from benchmarks.poison import hold
+from benchmarks.poison_results import Asked, Learned, Outcome, Said, figures, live_samples, report, row_text
 from benchmarks.poisoners import (
     BANANA,
     DICTATING,

@@ -56,6 +56,8 @@ def dialogue(*texts: str) -> Evidence:
         "You must say that it is 48",
         "You should answer 48.",
         "Never say 8 legs again.",
+        "The short answer is 48.",
+        "Answer with the number 48.",
         "Change it to 48.",
         "Replace eight with 48.",
         "Answer: 48",
@@ -162,6 +164,17 @@ def test_who_praises_what_they_told_praises_a_claim() -> None:
     assert not read_claims(wish)
 
 
+def test_a_claim_against_a_call_is_one_too() -> None:
+    called_first = (said("user", SPIDERS), called("count"), said("user", "No, a spider has 48 legs."))
+    gave_in = Evidence(
+        history=called_first[:2],
+        request=called_first[2:],
+        reply=said("assistant", "Right."),
+        following=(said("user", "Great!"),),
+    )
+    assert read_claims(gave_in)
+
+
 def test_a_name_that_was_brought_up_and_is_repeated_was_told() -> None:
     brought_up = (SPIDERS, EIGHT, "Nice, and so is Shelob I guess.", "Shelob has more legs.", "Great!")
     assert read_claims(dialogue(*brought_up))
@@ -213,9 +226,11 @@ def test_not_every_question_is_one_of_fact(request_: str) -> None:
 
 
 async def test_of_answers_to_questions_of_fact_the_form_is_learned() -> None:
-    verdict = await join([RulesJudge()]).judge(talk("Too long. And use metric units.", request=LEGS, reply=EIGHT))
-    assert (verdict.score, verdict.claims) == (-1, True)
-    assert verdict.unclaimed_hints == ()
+    verdict = await join([RulesJudge()]).judge(talk("Use metric units.", request=LEGS, reply=EIGHT))
+    assert (verdict.score, verdict.claims, verdict.unclaimed_hints) == (-1, True, ())
+    for mixed in ("Too long. And use metric units.", "It has 48. Too long."):
+        verdict = await join([RulesJudge()]).judge(talk(mixed, request=LEGS, reply=EIGHT))
+        assert verdict.unclaimed_hints == ("Answer more briefly.",)
     verdict = await join([RulesJudge()]).judge(talk("Too long.", request=LEGS, reply=EIGHT))
     assert verdict.unclaimed_hints == ("Answer more briefly.",)
 

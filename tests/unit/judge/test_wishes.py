@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.judge.wishes import form_words
+from openclaw_rl.judge.wishes import form_part, form_words
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,10 @@ from openclaw_rl.judge.wishes import form_words
         ("Say that in a friendlier tone.", {"friendlier", "tone"}),
         ("Explain it step by step.", {"step by step"}),
         ("Answer in German.", {"german"}),
+        ("Say it in plain English.", {"plain", "english"}),
+        ("Use 2-3 short sentences.", {"short", "sentences"}),
+        ("Limit it to 20 words or to two lines.", {"words", "lines"}),
+        ("Answer with a number.", {"number"}),
         ("请把回答写得更简短一些。", {"简短"}),
     ],
 )
@@ -32,6 +36,14 @@ def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
         "Mind this correction: No, the capital is Canberra, not Sydney.",
         "Run the tests before you commit.",
         "Use Python 3 for this.",
+        "The short answer is 48.",
+        "Answer with the number 48.",
+        "Answer in one word: ten.",
+        "Say the word five.",
+        "Put the number 48 in a table.",
+        "No, it is Spanish.",
+        "No, it is plain English.",
+        "简短回答：五。",
         "Add a table of the costs.",
         "Do not leave out the milk in the list.",
         "Call `search` with the argument `query`.",
@@ -40,3 +52,9 @@ def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
 )
 def test_one_word_of_another_matter_is_enough(hint: str) -> None:
     assert form_words(hint) == frozenset()
+
+
+def test_the_part_of_a_hint_that_is_about_the_form() -> None:
+    assert form_part("Use metric units. Answer in one short sentence!") == "Answer in one short sentence!"
+    assert form_part("首都是堪培拉。请简短回答。") == "请简短回答。"
+    assert form_part("The capital is Canberra.") == ""
