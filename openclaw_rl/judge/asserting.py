@@ -86,9 +86,14 @@ def is_told(clause: Clause) -> bool:
 def is_given(clause: Clause, asked: frozenset[str]) -> bool:
     """Whether it tells the answer to a question of which these words are: "a week has nine days; how many has it?"."""
     grammar = clause.language.grammar
-    about = len(asked) >= MIN_ASKED and len(asked & content(clause.rest)) >= SAME_MATTER * len(asked)
     own = grammar["speaker"].match(clause.low) and not grammar["believes"].match(clause.low)
-    return about and not clause.asked and not own and not grammar["no_claim"].match(clause.low)
+    told = not clause.asked and not own and not grammar["no_claim"].match(clause.low)
+    return told and is_about(asked, clause.rest)
+
+
+def is_about(asked: frozenset[str], text: str) -> bool:
+    """Whether a text is about the same thing as a question of which these words are."""
+    return len(asked) >= MIN_ASKED and len(asked & content(text)) >= SAME_MATTER * len(asked)
 
 
 def _dictates(reading: Reading) -> bool:

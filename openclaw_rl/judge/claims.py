@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from openclaw_rl.judge.asserting import asks_fact, facts_in, shows_code
+from openclaw_rl.judge.asserting import asks_fact, facts_in, is_about, shows_code
+from openclaw_rl.judge.clauses import MOVES_ON
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
@@ -66,12 +67,18 @@ def read_claims(evidence: Evidence) -> list[str]:
         return []
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
     after = _claims(question, evidence.reply.content, said_after(evidence))
-    if not shows_code(evidence.reply.content, question) and asks_fact(_matter(before)):
+    if not shows_code(evidence.reply.content, question) and _is_of_fact(before, evidence.reply.content):
         return [*after, FACT]
     if after:
         return after
     told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
     return told or [claim for one in _reactions(before) for claim in (_claims(*one) or _repeated(*one, evidence))]
+
+
+def _is_of_fact(before: Sequence[Message], reply: str) -> bool:
+    """Whether a reply answers a question of fact: the one that is talked about, or one of before in its words."""
+    asked = [message.content for message in before if message.role == "user" and asks_fact(message.content)]
+    return asks_fact(_matter(before)) or any(is_about(content(question), reply) for question in asked)
 
 
 def _matter(messages: Sequence[Message]) -> str:
@@ -80,7 +87,7 @@ def _matter(messages: Sequence[Message]) -> str:
         message, reply = messages[place], messages[place - 1]
         if message.role == "user" and reply.role == "assistant":
             findings = read_findings(last_said(messages[: place - 1]), reply.content, [message.content])
-            if (score_of(findings)[0] or 0) > 0:
+            if (score_of(findings)[0] or 0) > 0 and any(finding.rule == MOVES_ON for finding in findings):
                 return message.content
     return next((message.content for message in messages if message.role == "user"), "")
 

@@ -25,6 +25,7 @@ from openclaw_rl.judge.similarity import content
 
 NEGATIVE = frozenset({"wrong", "poor", "failure", "redo", "doubt", "rude", "sarcasm"})
 REMARK = "remark on the reply"
+MOVES_ON = "moves on"
 UNTELLING = frozenset({"doubt", "failure"})
 """Words round these say no more of what is wanted than they do."""
 POSITIVE = frozenset({"thanks", "praise", "accept"})
@@ -292,7 +293,7 @@ def from_phrases(reading: Reading, phrases: list[Found]) -> list[Finding]:
 
 def moves_on(reading: Reading) -> Finding:
     """The next thing is taken up: a weak good sign."""
-    return Finding("moves on", 1, reading.low[:60], strength=0)
+    return Finding(MOVES_ON, 1, reading.low[:60], strength=0)
 
 
 def _note(reading: Reading, text: str | None = None) -> str:

@@ -201,6 +201,7 @@ def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
         "What is the capital of France?",
         "capital of france?",
         "Is a whale a fish?",
+        "Which planet is the largest in our solar system?",
         "What is 10 + 20?",
         "鲸鱼是鱼吗？",
     ],
@@ -213,7 +214,14 @@ def test_whether_an_answer_is_right_is_nobodys_word(question: str, reaction: str
 def test_a_question_of_fact_stays_one_while_its_answer_is_talked_about() -> None:
     assert FACT in read_claims(dialogue(LEGS, EIGHT, "Are you sure?", "Sorry, it has ten.", "Much better, thanks."))
     assert FACT in read_claims(dialogue(LEGS, EIGHT, "Too long.", "Eight.", "Perfect!"))
+    assert FACT in read_claims(dialogue(LEGS, EIGHT, "Yes they have more.", "Right, more.", "Perfect!"))
     assert not read_claims(dialogue(LEGS, EIGHT, "Thanks! Now write a poem about rain.", "Rain falls.", "Great!"))
+
+
+def test_who_is_led_to_another_answer_still_answers_the_question() -> None:
+    led = ("Who wrote Hamlet?", "Shakespeare.", "Hmm, think of somebody who was stabbed in a tavern.")
+    assert FACT in read_claims(dialogue(*led, "Christopher Marlowe wrote Hamlet.", "Excellent!"))
+    assert not read_claims(dialogue(*led, "It was a dark night in London.", "Excellent!"))
 
 
 @pytest.mark.parametrize(

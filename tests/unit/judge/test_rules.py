@@ -391,6 +391,13 @@ def test_a_form_with_another_subject_is_the_next_task(text: str) -> None:
         "<page>{}</page> What is it about?",
         "Can you look at this?\n---\n{}\n---",
         "总结下面这封邮件：{}",
+        "This is what I got from a customer:\n\n{}",
+        "Transcript of the call:\n{}\nSummarise it.",
+        "Somebody posted this on Reddit: {} Is that fair?",
+        'Check the grammar of: "{}"',
+        "Could you draft a reply?\n\nDear Alex,\n\n{}",
+        "Hello Alex,\n\n{}\n\nKind regards\nSusan",
+        "邮件内容：\n{}",
     ],
 )
 def test_what_others_wrote_is_not_what_the_person_says_of_the_reply(opening: str) -> None:
@@ -416,6 +423,9 @@ def test_what_others_wrote_is_not_what_the_person_says_of_the_reply(opening: str
         "That's not it:\n I wanted three bullet points at most.",
         "Thanks!\n---\nToo long, shorter please.",
         "Look at this text: too long.",
+        "Hi Alex,\nthis is too long. Make it shorter, please.",
+        "My notes:\n- too long, make it shorter\n- use simpler words",
+        "Two things:\n1. make it shorter\n2. a friendlier tone",
     ],
 )
 def test_what_is_said_of_a_text_is_said_of_the_reply(reaction: str) -> None:
