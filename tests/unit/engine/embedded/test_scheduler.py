@@ -97,8 +97,12 @@ def test_a_person_comes_before_a_background_job_that_came_first() -> None:
     exact(background, tokens, logprobs)
 
 
-def test_a_background_prompt_takes_a_smaller_chunk_while_a_person_reads_along() -> None:
-    scheduled = rig.scheduler(prefill_chunk=16)
+@pytest.mark.parametrize(("launch_bound", "chunk"), [(True, 16), (False, 64)])
+def test_a_background_prompt_takes_a_smaller_chunk_while_a_person_reads_along(
+    monkeypatch: pytest.MonkeyPatch, launch_bound: bool, chunk: int
+) -> None:
+    monkeypatch.setattr(NetworkRunner, "is_launch_bound", launch_bound)
+    scheduled = rig.scheduler(prefill_chunk=chunk)
     person, background = rig.answer([1, 2], max_tokens=50), rig.answer([*range(60)], priority=BACKGROUND)
     scheduled.submit(person)
     scheduled.step()
@@ -108,7 +112,7 @@ def test_a_background_prompt_takes_a_smaller_chunk_while_a_person_reads_along() 
     assert background.strand.length == 4
     scheduled.cancel(person)
     scheduled.step()
-    assert background.strand.length == 20
+    assert background.strand.length == min(60, 4 + chunk)
 
 
 def test_where_each_prompt_has_its_price_running_answers_wait_for_one_at_a_time(
