@@ -48,6 +48,8 @@ DEFAULT_PLOT = Path("openclaw-rl-demo.png")
 INTERRUPTED = 130
 
 _LOOK_S = 0.5
+FULL_NUM_ITEMS, FULL_QUESTIONS = 400, 3
+"""At the end: capability items, and times as many questions as in between."""
 _PATIENCE_S = 300.0
 """How long nothing may come of what was said before the demo goes on without."""
 
@@ -288,13 +290,13 @@ class Demo:
                 await asyncio.sleep(_LOOK_S)
 
     async def _measure_all(self) -> None:
-        """The base model and the last version once more, on all items: what was forgotten shows only there."""
+        """The base model and the last version once more, with more questions and items: what changed shows there."""
         for number in dict.fromkeys((0, self.watcher.live)):
-            await self._measure(number, self._exam(None), is_full=True)
+            await self._measure(number, self._exam(FULL_NUM_ITEMS, times=FULL_QUESTIONS))
 
-    async def _measure(self, number: int, exam: Exam, *, is_full: bool = False) -> None:
+    async def _measure(self, number: int, exam: Exam) -> None:
         name = "the base model" if number == 0 else version_label(self.server.line, number)
-        text = f"measuring {name} on {exam.num_questions} held-out questions and {len(exam.items)} capability items"
+        text = f"measuring {name} on {len(exam.questions)} held-out questions and {len(exam.items)} capability items"
 
         def on_progress(done: int, total: int) -> None:
             self.tell(Doing(text=text, done=done, total=total))
@@ -302,7 +304,7 @@ class Demo:
         num_lessons = self.watcher.num_lessons(number)
         found = await examine_version(self.server.store, self.server.line, number, exam, on_progress=on_progress)
         self.tell(Doing(text=""))
-        self._keep(self._point(number, num_lessons, found, is_full=is_full))
+        self._keep(self._point(number, num_lessons, found))
 
     def _keep(self, point: Point) -> None:
         """A fuller measurement takes the place of the small one."""
@@ -310,7 +312,7 @@ class Demo:
         self.points = sorted([*others, point], key=lambda one: (one.num_lessons, one.number))
         self.tell(Measured(point=point))
 
-    def _point(self, number: int, num_lessons: int, found: Examination, *, is_full: bool) -> Point:
+    def _point(self, number: int, num_lessons: int, found: Examination) -> Point:
         on_topic = traits(found.answers)["on_topic"]
         return Point(
             number=number,
@@ -322,12 +324,11 @@ class Demo:
             capability=None if found.capability is None else found.capability.interval,
             num_items=0 if found.capability is None else len(found.capability.items),
             examination=found,
-            is_full=is_full,
         )
 
-    def _exam(self, num_items: int | None) -> Exam:
+    def _exam(self, num_items: int, *, times: int = 1) -> Exam:
         plan = self.plan
-        return exam_for(plan.user, num_questions=plan.num_questions, num_items=num_items, seed=plan.seed)
+        return exam_for(plan.user, num_questions=times * plan.num_questions, num_items=num_items, seed=plan.seed)
 
     def result(self, *, is_interrupted: bool) -> DemoResult:
         """As far as it came."""

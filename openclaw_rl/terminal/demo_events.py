@@ -65,7 +65,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A version on held-out questions. `num_lessons` are the turns that it learned from; `is_full`: all items."""
+    """A version on held-out questions. `num_lessons` are the turns that it learned from."""
 
     number: int
     label: str
@@ -76,7 +76,6 @@ class Point:
     capability: Interval | None
     num_items: int
     examination: Examination
-    is_full: bool = False
 
     @property
     def curve(self) -> CurvePoint:

@@ -49,10 +49,12 @@ class DemoResult:
         return self.points[-1] if self.points and self.points[-1].number else None
 
     def pair(self) -> tuple[Examination, Examination] | None:
-        """Before and after, with capability where both were measured on the same items."""
+        """Before and after, on the questions that both were asked; with capability if both had the same items."""
         if self.before is None or self.after is None:
             return None
         before, after = self.before.examination, self.after.examination
+        common = min(len(before.answers), len(after.answers))  # of two exams the smaller begins like the larger
+        before, after = (replace(one, answers=one.answers[:common]) for one in (before, after))
         if self.before.num_items != self.after.num_items:  # interrupted between the two full ones
             before, after = replace(before, capability=None), replace(after, capability=None)
         return before, after

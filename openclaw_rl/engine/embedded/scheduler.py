@@ -320,8 +320,8 @@ class Scheduler:
     def _chunk_beside_person(self, runner: Runner) -> int:
         """Tokens that a step reads in the background while a person's answer waits for it.
 
-        On a GPU the step hardly takes longer for them. On a CPU each row has its price: beside the questions of the
-        gate an answer came at 3 tokens/s with a quarter of a chunk and at 9 with a sixteenth, and the gate took as long.
+        On a GPU the step hardly takes longer for them. On a CPU each row has its price: beside the gate's questions an
+        answer came at 3 tokens/s with a quarter of a chunk and at 9 with a sixteenth, and the gate took about as long.
         """
         return max(1, self._prefill_chunk // (4 if runner.is_launch_bound else 16))
 

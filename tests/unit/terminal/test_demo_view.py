@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,13 @@ def test_what_is_left_of_an_interrupted_demo_is_told(
     assert result_json(shown, plot=None)["data_dir"] == data_dir
 
 
-def test_after_two_measurements_of_different_size_capability_is_not_compared() -> None:
+def test_after_two_measurements_of_different_size_what_both_were_asked_is_compared() -> None:
     full = point(0, 0, is_brief=False)
-    found = full.examination
-    cut = Point(**{**{n: getattr(full, n) for n in full.__dataclass_fields__}, "num_items": 8, "examination": found})
-    assert "capability" not in {m.name for m in result(cut, point(1, 8, is_brief=True)).measures()}
+    found = replace(full.examination, answers=full.examination.answers[:8])
+    cut = replace(full, num_items=8, examination=found)
+    shown = result(cut, point(1, 8, is_brief=True))
+    assert "capability" not in {m.name for m in shown.measures()}
+    assert [len(one.answers) for one in shown.pair() or ()] == [8, 8]
 
 
 def test_all_of_it_is_json() -> None:
