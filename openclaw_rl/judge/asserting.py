@@ -25,7 +25,7 @@ MIN_ASKED, SAME_MATTER = 2, 0.6
 _WORDS = re.compile(r"[^\s\"'“”‘’(),;]+")
 _QUOTED = re.compile(r"[\"“‘「『]([^\"”’」』\n]{2,40})[\"”’」』]|(?<!\w)'([^'\n]{2,40})'")
 _REQUESTS = frozenset({"change request", "asks for what is missing", "redo"})
-_VERDICTS = frozenset({"wrong", "poor", "failure"})
+_VERDICTS = frozenset({"wrong", "poor"})
 
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
@@ -43,7 +43,7 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     if any(finding.sign < 0 for finding in findings):
         return _states(reading)
     answers = len(content(reading.low)) > 1 or _has_fact(reading.low)
-    return _dictates(reading) or ((reading.denied or reading.complained) and answers and _states(reading))
+    return _dictates(reading) or (reading.complained and answers and _states(reading))
 
 
 def asks_fact(request: str) -> bool:
@@ -87,8 +87,7 @@ def is_given(clause: Clause, asked: frozenset[str]) -> bool:
     """Whether it tells the answer to a question of which these words are: "a week has nine days; how many has it?"."""
     grammar = clause.language.grammar
     own = grammar["speaker"].match(clause.low) and not grammar["believes"].match(clause.low)
-    told = not clause.asked and not own and not grammar["no_claim"].match(clause.low)
-    return told and is_about(asked, clause.rest)
+    return not clause.asked and not own and is_about(asked, clause.rest)
 
 
 def is_about(asked: frozenset[str], text: str) -> bool:
@@ -111,7 +110,7 @@ def _dictates(reading: Reading) -> bool:
     closers = grammar["closers"].search(word)
     word = word[: closers.start() if closers else None].strip()
     bare = grammar["speaks"].match(order.lower()) and grammar["bare"].fullmatch(word)
-    return bool(bare) and bool(content(word))
+    return bool(bare)
 
 
 def _states(reading: Reading) -> bool:
@@ -119,9 +118,9 @@ def _states(reading: Reading) -> bool:
     grammar = reading.clause.language.grammar
     believed = grammar["believes"].match(reading.low)
     stated = reading.low[believed.end() :].strip() if believed else reading.low
-    if grammar["no_claim"].match(stated) or (grammar["speaker"].match(stated) and not believed):
+    if grammar["no_claim"].match(stated) or grammar["speaker"].match(stated):
         return False
-    if any(phrase.category in _VERDICTS for phrase in reading.found) and not _has_fact(reading.clause.text):
+    if any(phrase.category in _VERDICTS for phrase in reading.found):
         return False
     return bool(reading.weight(reading.found)) and bool(content(stated) or any(map(is_held, stated)))
 

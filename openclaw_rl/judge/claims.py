@@ -21,7 +21,7 @@ from openclaw_rl.judge.clauses import MOVES_ON
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.similarity import content
-from openclaw_rl.judge.wishes import form_part, form_words
+from openclaw_rl.judge.wishes import form_part
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import Evidence, Message, Verdict, Vote
 
@@ -45,8 +45,7 @@ class ClaimsMarked:
         if not claims:
             return verdict
         told, said = content(" ".join(claims)), "; ".join(claims)
-        of_matter = [hint for hint in verdict.hints if not form_words(hint)]
-        repeating = [hint for hint in of_matter if FACT in claims or content(hint) & told]
+        repeating = [hint for hint in verdict.hints if FACT in claims or content(hint) & told]
         votes = tuple(
             Vote(question="claim", score=1, hint=hint, rest=form_part(hint), raw=said) for hint in repeating or ("",)
         )

@@ -143,12 +143,12 @@ def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) 
 
 
 def _without_brought(text: str, languages: tuple[Language, ...]) -> tuple[str, bool]:
-    """The text before the sentence that announces somebody else's, and whether there is one with something after it."""
+    """The text up to where somebody else's is announced, and whether there is such a place with something after it."""
     for language in languages:
         announced = language.grammar["brings"].search(_lower(text))
         brought = text[announced.end() :].strip() if announced else ""
         if announced and (len(brought) >= MIN_BROUGHT or any(map(is_held, brought))):
-            return text[: max(text.rfind(end, 0, announced.start()) for end in ".!?\n。") + 1], True
+            return text[: announced.start()], True
     return text, False
 
 

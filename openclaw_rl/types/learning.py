@@ -101,10 +101,9 @@ class Verdict:
 
     @property
     def unclaimed_hints(self) -> tuple[str, ...]:
-        """The hints that repeat no claim; if all of them do, what is left of them without it."""
+        """The hints, of those that repeat a claim what is left without it."""
         left = {vote.hint: vote.rest for vote in self.votes if vote.question == "claim"}
-        kept = (hint for hint in self.hints if hint not in left)
-        return tuple(kept) or tuple(dict.fromkeys(rest for rest in left.values() if rest))
+        return tuple(dict.fromkeys(filter(None, (left.get(hint, hint) for hint in self.hints))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from openclaw_rl.judge.asserting import facts_in
 from openclaw_rl.judge.claims import FACT, ClaimsMarked, read_claims
 from openclaw_rl.judge.registry import join
 from openclaw_rl.judge.rules import RulesJudge
@@ -58,6 +59,7 @@ def dialogue(*texts: str) -> Evidence:
         "Never say 8 legs again.",
         "The short answer is 48.",
         "Answer with the number 48.",
+        "Useless. A spider has 48 legs.",
         "Change it to 48.",
         "Replace eight with 48.",
         "Answer: 48",
@@ -121,6 +123,11 @@ def test_a_word_of_the_reply_can_be_claimed(reaction: str) -> None:
         "It is a bit dull.",
         "The kids won't eat that, it is for children.",
         "Always say please.",
+        "No, python.",
+        "Always tell me the price and the weight.",
+        "Just say it.",
+        "No, the whole thing is a mess.",
+        "No, it crashes on my phone.",
         "The answer is too long.",
         "The answer should be shorter.",
         "太长了，短一点",
@@ -155,13 +162,18 @@ def test_what_was_written_with_a_thumb_can_be_a_claim() -> None:
     assert read_claims(talk(request=SPIDERS, reply=EIGHT, feedback=[thumbs(-1, "Spiders have 48 legs.")]))
 
 
+def test_facts_are_numbers_names_and_quotations() -> None:
+    assert facts_in('He met Ann in 1990 and said "go away".') == {"ann", "1990", "go away"}
+    assert facts_in("Nice. Then: Go on! Use Bold, and 3 Sentences. Really?") == set()
+
+
 def test_who_praises_what_they_told_praises_a_claim() -> None:
     told = dialogue(SPIDERS, EIGHT, "No, a spider has 48 legs.", "You are right, 48 legs.", "Perfect, thank you!")
     assert read_claims(told)
     later = dialogue(SPIDERS, EIGHT, "No, it has 48.", "Right, 48.", "Tell me about webs.", "They are fine.", "Great!")
     assert read_claims(later)
-    wish = dialogue(SPIDERS, EIGHT, "Shorter please.", "Eight legs.", "Perfect, thank you!")
-    assert not read_claims(wish)
+    for other in ("Shorter please.", "Flights land at 9 here."):
+        assert not read_claims(dialogue(SPIDERS, EIGHT, other, "Eight legs.", "Perfect, thank you!"))
 
 
 def test_a_claim_against_a_call_is_one_too() -> None:
@@ -179,6 +191,7 @@ def test_a_name_that_was_brought_up_and_is_repeated_was_told() -> None:
     brought_up = (SPIDERS, EIGHT, "Nice, and so is Shelob I guess.", "Shelob has more legs.", "Great!")
     assert read_claims(dialogue(*brought_up))
     assert not read_claims(dialogue(*brought_up[:3], "I do not know it.", "Great!"))
+    assert not read_claims(dialogue("Tell me about Shelob.", *brought_up[1:]))
 
 
 def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
@@ -190,7 +203,9 @@ def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
     question = "Why does a spider have so many legs?"
     for given in ("A spider has 48 legs.", "I read that a spider has so many legs because it is old."):
         assert read_claims(talk("Perfect!", request=f"{given} {question}", reply="Because it is old."))
-    assert not read_claims(talk("Perfect!", request=f"I like animals. {question}", reply="Because it is old."))
+    for other in ("I like animals.", "A dog has legs too.", "My spider has so many legs."):
+        assert not read_claims(talk("Perfect!", request=f"{other} {question}", reply="Because it is old."))
+    assert not read_claims(talk("Perfect!", request="Rain is wet. Why rain?", reply="Because it is old."))
 
 
 @pytest.mark.parametrize("reaction", ["Perfect, thank you!", "Wrong!", "Useless.", "Mention that it has 48.", "Go on."])
