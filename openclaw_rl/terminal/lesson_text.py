@@ -166,6 +166,8 @@ def _vote(vote: Vote, *, limit: int | None) -> Text:
     style = "dim" if vote.question != "score" and vote.score is not None else _SCORE_STYLES[vote.score]
     told = Text.assemble((f"{vote.question:<5} ", "dim"), (f"{said:<3}", style))
     words = vote.failure if vote.score is None else vote.hint or vote.raw
+    if vote.question == "claim":
+        words = f"{vote.raw}; without it: {vote.rest}" if vote.rest else vote.raw
     if limit is not None:
         return told.append(" " + one_line(words, max(20, limit - len(told) - 1)), "dim")
     told.append(f" {printable(words)}", "dim")

@@ -18,10 +18,10 @@ from openclaw_rl.terminal import backlog
 from openclaw_rl.terminal.backlog import Backlog, backlog_text, read_backlog
 from openclaw_rl.terminal.checks import check_learning
 from openclaw_rl.terminal.inspection import show_session
-from openclaw_rl.terminal.lesson_text import add_sample, mask_text, sample_line, signed
+from openclaw_rl.terminal.lesson_text import add_sample, add_verdict, mask_text, sample_line, signed
 from openclaw_rl.terminal.listing import show_sessions
 from openclaw_rl.terminal.tokens import TokenTexts
-from openclaw_rl.types import Sample
+from openclaw_rl.types import Sample, Verdict, Vote
 from tests.unit.store.samples import make_turn
 from tests.unit.terminal.lessons import HINT, SESSION, fill, make_sample, settings
 
@@ -37,6 +37,18 @@ async def data_dir(tmp_path: Path) -> Path:
 def styles(text: Text) -> list[tuple[str, str]]:
     """Each stretch of a text with its style."""
     return [(text.plain[span.start : span.end], str(span.style)) for span in text.spans]
+
+
+def test_of_a_claim_is_shown_what_it_is_and_what_is_left_without_it() -> None:
+    mixed = "Mind this correction: it has 48. Answer in one sentence."
+    vote = Vote(question="claim", score=1, hint=mixed, rest="Answer in one sentence.", raw="it has 48")
+    text = Text()
+    add_verdict(text, "judged", "rules", "rules-1", Verdict(outcome="scored", score=-1, votes=(vote,)), limit=100)
+    assert "vote       claim +1  it has 48; without it: Answer in one sentence." in text.plain
+    text = Text()
+    bare = Verdict(outcome="scored", score=-1, votes=(replace(vote, rest=""),))
+    add_verdict(text, "judged", "rules", "rules-1", bare, limit=100)
+    assert text.plain.endswith("vote       claim +1  it has 48")
 
 
 async def test_each_turn_shows_its_votes_hints_and_sample_or_why_not(data_dir: Path, capsys: CAPS) -> None:
@@ -88,6 +100,7 @@ async def test_json_has_judgement_credit_and_samples(data_dir: Path, capsys: CAP
         "question": "score",
         "score": None,
         "hint": "",
+        "rest": "",
         "failure": "no verdict in the answer",
         "raw": "Well …",
     }
