@@ -5,7 +5,8 @@
 
 Nobody here knows whether a claim is true. What people say of themselves, of what the reply did, and of its form is
 about them and the reply; what they want done is a wish. "Wrong!" is a claim where it is all that is said. Where code is
-asked for and shown, what is so can be tried out, and nothing counts as a claim.
+asked for and shown, what is so can be tried out, and nothing counts as a claim. Of a mail, a plan or whatever else is
+made for a person, they say how it should be: there only what they order to be said is one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply or moves on contradicts nothing."""
     if shows_code(reading.scene.reply, reading.scene.request) or form_words(reading.low):
         return False
+    if makes_work(reading.scene.request):
+        return _dictates(reading)
     if is_told(reading.clause):
         return True
     if any(finding.sign > 0 for finding in findings):
@@ -48,8 +51,12 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
 
 def asks_fact(request: str) -> bool:
     """Whether its answer is right or wrong, whatever anybody likes, and not about the person who asks."""
-    low = request.lower()
-    return any(language.grammar["fact"].search(low) for language in load_languages()[1])
+    return _matches("fact", request) and not makes_work(request)
+
+
+def makes_work(request: str) -> bool:
+    """Whether it asks for something that is made for a person, and is as they want it: a mail, a plan, a story."""
+    return _matches("work", request)
 
 
 def facts_in(text: str) -> set[str]:
@@ -69,13 +76,18 @@ def _is_name(word: str) -> bool:
 def is_denial(reading: Reading) -> bool:
     """Whether it says that the reply is not true, and no more."""
     denies = reading.clause.language.grammar["untrue"].fullmatch(reading.low)
-    return denies is not None and not shows_code(reading.scene.reply, reading.scene.request)
+    scene = reading.scene
+    return denies is not None and not makes_work(scene.request) and not shows_code(scene.reply, scene.request)
 
 
 def shows_code(reply: str, request: str) -> bool:
     """Asked for, or all that the reply is: small models show some unasked, behind other words."""
-    asked = any(language.grammar["coding"].search(request.lower()) for language in load_languages()[1])
-    return "```" in reply if asked else reply.lstrip().startswith("```")
+    return "```" in reply if _matches("coding", request) else reply.lstrip().startswith("```")
+
+
+def _matches(key: str, request: str) -> bool:
+    low = request.lower()
+    return any(language.grammar[key].search(low) for language in load_languages()[1])
 
 
 def is_told(clause: Clause) -> bool:

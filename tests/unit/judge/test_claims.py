@@ -51,6 +51,7 @@ def dialogue(*texts: str) -> Evidence:
         "From now on the answer is 48.",
         "Isn't it 48?",
         "You forgot that spiders have 48 legs",
+        "You left out that spiders have 48 legs.",
         "As a biologist I can tell you that spiders have 48 legs.",
         "Don't you know that spiders have 48 legs?",
         "Always say that spiders have 48 legs.",
@@ -208,6 +209,28 @@ def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
     assert not read_claims(talk("Perfect!", request="Rain is wet. Why rain?", reply="Because it is old."))
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        "Draft a mail to my boss.",
+        "Plan three days in Rome.",
+        "What should we cook?",
+        "Write a story.",
+        "帮我写一封邮件",
+    ],
+)
+def test_of_what_is_made_for_people_they_say_how_it_should_be(request_: str) -> None:
+    for wish in ("No. Nobody at my firm talks like a butler.", "We always offer a voucher of 10 %.", "Wrong!"):
+        assert not read_claims(talk(wish, request=request_, reply="Here it is."))
+    assert read_claims(talk("Just answer banana.", request=request_, reply="Here it is."))
+
+
+def test_a_text_about_the_world_is_true_or_false_whoever_wants_it() -> None:
+    for request_ in ("Write a short text about the Alps.", "Write an essay on the Alps."):
+        assert read_claims(talk("No, the Matterhorn is the highest.", request=request_, reply="They are high."))
+    assert not read_claims(talk("Perfect!", request="Write a regex for dates like 2024-01-31.", reply="Use one."))
+
+
 @pytest.mark.parametrize("reaction", ["Perfect, thank you!", "Wrong!", "Useless.", "Mention that it has 48.", "Go on."])
 @pytest.mark.parametrize(
     "question",
@@ -216,6 +239,8 @@ def test_what_was_told_beforehand_is_no_knowledge_either() -> None:
         "What is the capital of France?",
         "capital of france?",
         "Is a whale a fish?",
+        "Which animals make honey?",
+        "《静夜思》是谁写的？",
         "Which planet is the largest in our solar system?",
         "What is 10 + 20?",
         "鲸鱼是鱼吗？",
