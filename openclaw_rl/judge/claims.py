@@ -1,8 +1,8 @@
 """What somebody says is so, against a reply -> votes of their own, so that nobody has to learn it from their word.
 
     a question of fact      "How many legs has a spider?" "Wrong!"          marks the score, and hints but for the form
-    the reaction claims     "No, a spider has 48 legs."                     marks the score, and hints that repeat it
-    a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, which praises what was told
+    the reaction claims     "No, a spider has 48 legs. Put that in."        marks the same
+    a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, and hints that repeat it
 
 A judge in front of any other that reads what people say: claims are read by the rules of language, whoever judges. What
 is learned from a turn with such votes is credit's matter (`training.claims`). Replies that call tools, stand on what
@@ -45,7 +45,8 @@ class ClaimsMarked:
         if not claims:
             return verdict
         told, said = content(" ".join(claims)), "; ".join(claims)
-        repeating = [hint for hint in verdict.hints if FACT in claims or content(hint) & told]
+        is_now = FACT in claims or _claimed_now(evidence)
+        repeating = [hint for hint in verdict.hints if is_now or content(hint) & told]
         votes = tuple(
             Vote(question="claim", score=1, hint=hint, rest=form_part(hint), raw=said) for hint in repeating or ("",)
         )
@@ -65,7 +66,7 @@ def read_claims(evidence: Evidence) -> list[str]:
     if evidence.reply.tool_calls or any(message.role == "tool" for message in evidence.request):
         return []
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
-    after = _claims(question, evidence.reply.content, said_after(evidence))
+    after = _claimed_now(evidence)
     if not shows_code(evidence.reply.content, question) and _is_of_fact(before, evidence.reply.content):
         return [*after, FACT]
     if after:
@@ -95,6 +96,10 @@ def _repeated(request: str, reply: str, reaction: Sequence[str], evidence: Evide
     """Names and numbers that were brought up after an earlier reply and are in this one: it was told them."""
     known, now = f"{request}\n{reply}".lower(), evidence.reply.content.lower()
     return sorted(fact for fact in facts_in("\n".join(reaction)) if fact in now and fact not in known)
+
+
+def _claimed_now(evidence: Evidence) -> list[str]:
+    return _claims(last_said(evidence.request), evidence.reply.content, said_after(evidence))
 
 
 def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:

@@ -6,8 +6,7 @@
 
 A complaint, a correction or a change request makes -1 however kindly it is put, unless the person takes it back; thanks
 and praise make +1, and so does moving on to the next thing; what is neither is 0, and where there is nothing to go by
-the judge abstains. The hint is what the person asked for, put as an instruction about that reply; where the person
-also claims something (judge/asserting.py) there is another without it.
+the judge abstains. The hint is what the person asked for, put as an instruction about that reply.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ REPEATED = 0.5
 
 
 class RulesJudge:
-    """See the module; `max_candidates` is how many hints it may hand on (it makes one or two)."""
+    """See the module; `max_candidates` is how many hints it may hand on (it makes one)."""
 
     name = "rules"
     prompt_version = "rules-1"
@@ -59,15 +58,12 @@ class RulesJudge:
             score, reason = _of_results(results)
         if score is None:
             return Verdict(outcome="abstained", reason=reason or "nothing to go by")
-        # What is told and what is wanted are two hints, of which one may be learned without the other.
-        wanted = [finding for finding in findings if not finding.claim]
-        hints = {_hint(findings, results), _hint(wanted, results) if wanted else ""} if score < 0 else set()
-        votes = [Vote(question="score", score=score, raw=reason)]
-        votes += [Vote(question="hint", score=1, hint=hint, raw=reason) for hint in sorted(hints) if hint]
-        if len(votes) == 1:
-            votes.append(Vote(question="hint", score=-1, raw="no direction"))
-        accepted = accept_hints(votes[1:], evidence, max_candidates=self._max_candidates)
-        return Verdict(outcome="scored", score=score, reason=reason, votes=tuple(votes), hints=accepted)
+        hint = _hint(findings, results) if score < 0 else ""
+        correction = Vote(question="hint", score=1, hint=hint, raw=reason)
+        no_correction = Vote(question="hint", score=-1, raw="no direction")
+        votes = (Vote(question="score", score=score, raw=reason), correction if hint else no_correction)
+        accepted = accept_hints(votes, evidence, max_candidates=self._max_candidates)
+        return Verdict(outcome="scored", score=score, reason=reason, votes=votes, hints=accepted)
 
 
 def _is_result(message: Message, evidence: Evidence) -> bool:

@@ -308,8 +308,19 @@ async def test_what_a_model_makes_of_a_claim_is_marked_too() -> None:
     verdict = await ClaimsMarked(inner).judge(of_spiders("No, a spider has 48 legs. And be brief."))
     assert (verdict.score, verdict.hints) == (-1, hints)
     assert verdict.unclaimed_hints == ("Answer in one short sentence.",)
-    (vote,) = [vote for vote in verdict.votes if vote.question == "claim"]
-    assert (vote.score, vote.hint, vote.raw) == (1, hints[0], "a spider has 48 legs")
+    marked = [(vote.score, vote.hint, vote.rest, vote.raw) for vote in verdict.votes if vote.question == "claim"]
+    claim = "a spider has 48 legs"
+    assert marked == [(1, hints[0], "", claim), (1, hints[1], hints[1], claim)]
+
+
+async def test_what_is_wanted_beside_a_claim_may_mean_it_and_later_only_if_it_repeats_it() -> None:
+    verdict = await join([RulesJudge()]).judge(of_spiders("No, a spider has 48 legs. Put that in first."))
+    assert (verdict.claims, verdict.unclaimed_hints) == (True, ())
+    claimed = (SPIDERS, EIGHT, "No, it has 48 legs.", "Right, 48.")
+    verdict = await join([RulesJudge()]).judge(dialogue(*claimed, "Mention the price."))
+    assert (verdict.claims, verdict.unclaimed_hints) == (True, ("Mention the price.",))
+    verdict = await join([RulesJudge()]).judge(dialogue(*claimed, "Mention the legs."))
+    assert (verdict.claims, verdict.unclaimed_hints) == (True, ())
 
 
 async def test_a_wish_about_the_form_may_share_words_with_a_claim() -> None:
