@@ -96,6 +96,7 @@ def test_a_word_of_the_reply_can_be_claimed(reaction: str) -> None:
     "reaction",
     [
         "This is useless.",
+        "That was no answer at all. Answer my question.",
         "That's not what I asked for.",
         "Are you sure?",
         "No, shorter please.",
