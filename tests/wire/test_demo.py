@@ -100,7 +100,7 @@ def test_json_has_everything_and_the_view_goes_to_standard_error(server: Server,
     arguments = ("demo", "--turns", "1", "--num-questions", "2", "--data-dir", server.data_dir, "--json")
     out, err = run(*arguments, cwd=tmp_path)
     found = json.loads(out)
-    assert [(one["version"], one["capability_items"]) for one in found["points"]] == [("v0", 636)]
+    assert [(one["version"], one["capability_items"]) for one in found["points"]] == [("v0", 400)]
     (session,) = found["sessions"]
     assert session["exchanges"][0]["reply"] == ESSAY
     assert (found["comparison"], found["is_interrupted"], "turn 1" in err) == (None, False, True)
