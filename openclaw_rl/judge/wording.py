@@ -2,8 +2,7 @@
 
 Code, quotations and pasted text stand for themselves: they become one character each (`Words.restore` puts them back,
 for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
-the person's. Words to the judge itself ("score: 1", a spoofed
-marker) are taken out: they are never evidence.
+the person's. Words to the judge itself ("score: 1", a spoofed marker) are taken out: they are never evidence.
 """
 
 from __future__ import annotations
