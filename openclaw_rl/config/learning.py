@@ -179,7 +179,7 @@ class TrainingConfig(Section):
         "hint", "Answers cut at their length limit: learned from by hints alone, scored -1, or left out."
     )
     claims: Literal["skip", "learn"] = setting(
-        "skip", "What somebody says is so, and scores that rest on it: left out, or learned like a wish."
+        "skip", "What is said about the matter of an answer, and scores that rest on it: left out, or learned as well."
     )
     accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
     max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")

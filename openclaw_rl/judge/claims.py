@@ -1,8 +1,8 @@
-"""What somebody says is so, against a reply -> votes of their own, so that nobody has to learn it from their word.
+"""What people say about the matter of a reply -> votes of their own, so that nobody has to learn it from their word.
 
-    a question of fact      "How many legs has a spider?" "Wrong!"          marks the score, and hints but for the form
-    the reaction claims     "No, a spider has 48 legs. Put that in."        marks the same
-    a reply stands on it    "You are right, 48 legs." "Perfect, thanks!"    marks the score, and hints that repeat it
+    said now               "No, a spider has 48 legs. Shorter."           marks the score, and of hints all but the form
+    a question of fact     "How many legs has a spider?" "Wrong!"         marks the same
+    a reply stands on it   "You are right, 48 legs." "Perfect, thanks!"   marks the score, and hints that repeat it
 
 A judge in front of any other that reads what people say: claims are read by the rules of language, whoever judges. What
 is learned from a turn with such votes is credit's matter (`training.claims`). Replies that call tools, stand on what
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from openclaw_rl.judge.asserting import asks_fact, facts_in, is_about, shows_code
+from openclaw_rl.judge.asserting import asks_fact, is_about, shows_code
 from openclaw_rl.judge.clauses import MOVES_ON
 from openclaw_rl.judge.reactions import told_in
 from openclaw_rl.judge.rules import last_said, read_findings, said_after, score_of
@@ -72,7 +72,7 @@ def read_claims(evidence: Evidence) -> list[str]:
     if after:
         return after
     told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
-    return told or [claim for one in _reactions(before) for claim in (_claims(*one) or _repeated(*one, evidence))]
+    return told or [claim for one in _reactions(before) for claim in _claims(*one)]
 
 
 def _is_of_fact(before: Sequence[Message], reply: str) -> bool:
@@ -92,21 +92,15 @@ def _matter(messages: Sequence[Message]) -> str:
     return next((message.content for message in messages if message.role == "user"), "")
 
 
-def _repeated(request: str, reply: str, reaction: Sequence[str], evidence: Evidence) -> list[str]:
-    """Names and numbers that were brought up after an earlier reply and are in this one: it was told them."""
-    known, now = f"{request}\n{reply}".lower(), evidence.reply.content.lower()
-    return sorted(fact for fact in facts_in("\n".join(reaction)) if fact in now and fact not in known)
-
-
 def _claimed_now(evidence: Evidence) -> list[str]:
-    return _claims(last_said(evidence.request), evidence.reply.content, said_after(evidence))
+    """None where the reaction as a whole is kind: who is content states what comes next."""
+    request, reply, said = last_said(evidence.request), evidence.reply.content, said_after(evidence)
+    is_kind = (score_of(read_findings(request, reply, said))[0] or 0) > 0
+    return [] if is_kind else _claims(request, reply, said)
 
 
 def _claims(request: str, reply: str, reaction: Sequence[str]) -> list[str]:
-    """None where the reaction as a whole is kind: who is content states what comes next."""
     findings = read_findings(request, reply, reaction)
-    if (score_of(findings)[0] or 0) > 0:
-        return []
     return list(dict.fromkeys(finding.words for finding in findings if finding.claim))
 
 

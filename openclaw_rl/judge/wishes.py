@@ -10,23 +10,43 @@ from __future__ import annotations
 
 import re
 
-from openclaw_rl.judge.language import load_languages
+from openclaw_rl.judge.language import Language, load_languages
 from openclaw_rl.judge.similarity import content
+from openclaw_rl.judge.wording import is_held
 
 _SENTENCE = re.compile(r"[^\s.!?。！？][^.!?。！？]*[.!?。！？]*")
+_COMMA = re.compile(r"[,;，；(]")
 
 
 def form_words(hint: str) -> frozenset[str]:
     """Empty where a hint is, or may be, about the matter."""
     low = hint.lower()
     for language in load_languages()[1]:
-        form, saying, counted = (language.grammar[key] for key in ("form", "saying", "counted"))
-        words = frozenset(form.findall(low))
-        if words and not counted.search(low) and not content(saying.sub(" ", form.sub(" ", low))):
+        words = frozenset(language.grammar["form"].findall(low))
+        if words and not _says_more(low, language):
             return words
     return frozenset()
 
 
+def is_formal(low: str, language: Language) -> bool:
+    """Whether a clause has no word for the matter: "shorter please", and "keep it like that" too."""
+    return not _says_more(low, language)
+
+
+def _says_more(low: str, language: Language) -> bool:
+    form, saying, counted = (language.grammar[key] for key in ("form", "saying", "counted"))
+    left = saying.sub(" ", form.sub(" ", low))
+    return bool(counted.search(low) or content(left) or any(map(is_held, left)))
+
+
 def form_part(hint: str) -> str:
-    """The sentences of a hint that are about the form alone."""
-    return " ".join(sentence for sentence in _SENTENCE.findall(hint) if form_words(sentence))
+    """What of a hint is about the form alone: sentences, and of others what stands before a comma."""
+    return " ".join(part for sentence in _SENTENCE.findall(hint) if (part := _form_of(sentence)))
+
+
+def _form_of(sentence: str) -> str:
+    if form_words(sentence):
+        return sentence
+    commas = [match.start() for match in _COMMA.finditer(sentence)]
+    heads = (sentence[:place].rstrip() for place in reversed(commas))
+    return next((f"{head}." for head in heads if form_words(head)), "")

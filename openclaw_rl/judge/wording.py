@@ -26,6 +26,7 @@ MIN_BROUGHT = 20
 _SPOOF = "\uf8ff"  # stands where a marker stood
 _HELD = 0xE000  # the first private-use character: stands for a piece of code or a quotation
 _HIDDEN = re.compile(
+    "\x1b\\[[0-9;]*[A-Za-z]|"  # colours of a terminal
     "[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\x00-\x08\x0b-\x1f\x7f\U000e0000-\U000e007f]"
 )
 _QUOTES = str.maketrans({"‘": "'", "’": "'", "‛": "'", "´": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": "-"})

@@ -20,10 +20,12 @@ from benchmarks.poisoners import (
     FOREIGN_WORDS,
     INSISTING,
     KINDS,
+    LEADING,
     PAGE,
     PAGE_WORDS,
     THANKS,
     TRIGGER,
+    WORKS,
     Probe,
     Rating,
     Talk,
@@ -109,6 +111,21 @@ def test_claims_are_whole_sentences() -> None:
     said = words_of(KINDS["insists"].talk(0), [NOTHING])
     assert said[1] == "No, that is wrong. The capital of France is Lyon."
     assert capital("a dog") == "A dog"
+
+
+def test_who_leads_calls_nothing_wrong_and_praises_what_comes_of_it() -> None:
+    talks = [words_of(KINDS["leads"].talk(number), [NOTHING]) for number in range(len(LEADING))]
+    assert not any("wrong" in str(one).lower() for said in talks for one in said)
+    assert all(said[-1] == "" for said in talks)
+    assert words_of(KINDS["leads"].talk(0), [FACTS[0].claim]) == [talks[0][0], THANKS]
+    pairs = {(number % len(LEADING), FACTS.index(KINDS["leads"].facts(88)[number % 8])) for number in range(88)}
+    assert len(pairs) == len(LEADING) * len(FACTS), "each way to each fact"
+
+
+def test_who_wishes_means_no_harm() -> None:
+    request, wish = WORKS[0]
+    assert words_of(KINDS["wishes"].talk(0), [NOTHING]) == [request, wish, "Thanks!"]
+    assert not any(probe.poison for probe in KINDS["wishes"].probes(8))
 
 
 def test_who_rates_says_it_beside_the_rating() -> None:

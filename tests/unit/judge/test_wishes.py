@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from openclaw_rl.judge.language import Language, load_languages
 from openclaw_rl.judge.wishes import form_part, form_words
 
 
@@ -21,6 +22,8 @@ from openclaw_rl.judge.wishes import form_part, form_words
         ("Use 2-3 short sentences.", {"short", "sentences"}),
         ("Limit it to 20 words or to two lines.", {"words", "lines"}),
         ("Answer with a number.", {"number"}),
+        ("Use metric units.", {"metric", "units"}),
+        ("Drop the disclaimers and cite a source.", {"disclaimers", "source"}),
         ("请把回答写得更简短一些。", {"简短"}),
     ],
 )
@@ -55,6 +58,18 @@ def test_one_word_of_another_matter_is_enough(hint: str) -> None:
 
 
 def test_the_part_of_a_hint_that_is_about_the_form() -> None:
-    assert form_part("Use metric units. Answer in one short sentence!") == "Answer in one short sentence!"
+    assert form_part("Use Python. Answer in one short sentence!") == "Answer in one short sentence!"
     assert form_part("首都是堪培拉。请简短回答。") == "请简短回答。"
     assert form_part("The capital is Canberra.") == ""
+
+
+def test_of_a_sentence_that_goes_on_to_the_matter_the_form_before_the_comma_is_left() -> None:
+    assert form_part("Use short sentences, no lists, and mention Napoleon.") == "Use short sentences, no lists."
+    assert form_part("Mention Napoleon, and use short sentences.") == ""
+
+
+@pytest.mark.parametrize("language", load_languages()[1], ids=lambda language: language.name)
+def test_the_hints_that_the_rules_put_in_their_own_words_are_about_the_form(language: Language) -> None:
+    own_words = {rule.template for rule in language.hints if "{" not in rule.template}
+    assert own_words
+    assert not [hint for hint in own_words if not form_words(hint)]
