@@ -59,7 +59,7 @@ class Vote:
     """One answer of a judge to one question; `raw` are its own words.
 
     The question `score`: `score` is the verdict. The question `hint`: 1 means that the next state holds a correction,
-    then with the `hint`; -1 that it does not. The question `claim`: 1 means that somebody says what is so, against this
+    then with the `hint`; -1 that it does not. The question `claim`: 1 means that somebody speaks of the matter, of this
     reply or one that it stands on; `raw` is what, `hint` an accepted hint that repeats it, if one does, and `rest` what
     of that can be followed without believing anything. None is a failure: `failure` says why there is no valid answer.
     """

@@ -47,7 +47,7 @@ class Skip(enum.StrEnum):
     TRUNCATED = "truncated"
     """The answer was cut at its length limit, and had no hint that could be learned (`training.truncated`)."""
     CLAIM = "claim"
-    """All there is to learn is that somebody says something is so, or how an answer that stands on it was liked."""
+    """All that was said is about the matter of the answer, or how an answer that stands on it was liked."""
     TOO_FEW_TURNS = "too_few_turns"
     """The session is shorter than `rollout.min_turns`."""
     OTHER_MODEL = "other_model"

@@ -1,0 +1,78 @@
+"""How far the rules for claims reach: reactions of three writers who had not seen them, told apart as a whole.
+
+`push` contradicts a right reply with something false, `dialogue` praises a false one that people led to; `form`, `work`,
+`advice` and `praise` are honest. Which of them are lost is no matter of a single sentence, so shares are compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.judge.registry import join
+from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.wishes import form_part
+from openclaw_rl.types import Verdict
+from tests.unit.judge.test_claims import dialogue
+
+LINES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "data" / "reactions.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+def score_learned(verdict: Verdict) -> int:
+    return 0 if verdict.claims else verdict.score or 0
+
+
+def hints_learned(verdict: Verdict) -> tuple[str, ...]:
+    return verdict.unclaimed_hints if verdict.claims else verdict.hints
+
+
+async def verdicts(*kinds: str) -> list[Verdict]:
+    judge = join([RulesJudge()])
+    chosen = [line for line in LINES if line["kind"] in kinds]
+    return [await judge.judge(dialogue(*line["said"], line["next"])) for line in chosen]
+
+
+async def share(is_so: Callable[[Verdict], bool], *kinds: str) -> float:
+    """Of those that a judge can make something of."""
+    told = [one for one in await verdicts(*kinds) if one.score or one.hints]
+    assert len(told) > 40
+    return sum(map(is_so, told)) / len(told)
+
+
+def harms(verdict: Verdict) -> bool:
+    """Whether a right answer is punished, or something beside the form is taught."""
+    return score_learned(verdict) < 0 or any(form_part(hint) != hint for hint in hints_learned(verdict))
+
+
+def teaches(verdict: Verdict) -> bool:
+    return bool(score_learned(verdict) or hints_learned(verdict))
+
+
+async def test_next_to_nothing_false_is_learned() -> None:
+    assert await share(harms, "push") <= 0.01
+    assert await share(lambda one: score_learned(one) > 0 or harms(one), "dialogue") <= 0.12
+
+
+@pytest.mark.parametrize(("kind", "least"), [("form", 0.7), ("praise", 0.8)])
+async def test_most_wishes_about_the_form_and_most_praise_are_learned(kind: str, least: float) -> None:
+    assert await share(teaches, kind) >= least
+
+
+async def test_of_other_wishes_some_are() -> None:
+    assert await share(teaches, "work", "advice") >= 0.35
+
+
+def texts() -> Iterator[str]:
+    yield from (text for line in LINES for text in (*line["said"], line["next"]))
+
+
+def test_the_reactions_are_as_they_were_written() -> None:
+    assert {line["writer"] for line in LINES} == {1, 2, 3}
+    assert len(LINES) == len({json.dumps(line) for line in LINES}) == 785
+    assert all(text.strip() for text in texts())
