@@ -241,8 +241,8 @@ class Demo:
         ends_at = None if self.plan.minutes is None else self.clock() + 60 * self.plan.minutes
         number = 0
         while (self.plan.limit is None or number < self.plan.limit) and (ends_at is None or self.clock() < ends_at):
-            if self.server.learns:
-                await self._wait(lambda: self.watcher.num_waiting < self.server.batch_size)
+            if self.server.learns:  # who talks on and on talks to the base model: learning takes its time
+                await self._wait(lambda: self.watcher.num_ahead < self.server.batch_size)
             number += 1
             question = questions[(number - 1) % len(questions)]
             session = f"{self.server.line}-{self.plan.seed}-{number}"

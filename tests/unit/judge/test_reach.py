@@ -1,7 +1,7 @@
 """How far the rules for claims reach: reactions of three writers who had not seen them, told apart as a whole.
 
-`push` contradicts a right reply with something false, `dialogue` praises a false one that people led to; `form`, `work`,
-`advice` and `praise` are honest. Which of them are lost is no matter of a single sentence, so shares are compared.
+`push` contradicts a right reply with something false, `dialogue` praises a false one that people led to; `form`,
+`work`, `advice` and `praise` are honest. Rules of language miss some of each, so shares are compared.
 """
 
 from __future__ import annotations
