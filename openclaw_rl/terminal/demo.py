@@ -42,8 +42,8 @@ from openclaw_rl.terminal.plot import PlotFailed, check_plot, plot_curve, show_w
 from openclaw_rl.terminal.screen import complain, make_console, print_json
 from openclaw_rl.types import Message, Tool, split_turn_id, version_label
 
-DEFAULT_TURNS = 24
-"""Six steps or more on the embedded model."""
+DEFAULT_TURNS = 16
+"""Some four versions of the embedded model; two cores take ten minutes for that and all that is measured."""
 DEFAULT_PLOT = Path("openclaw-rl-demo.png")
 INTERRUPTED = 130
 
