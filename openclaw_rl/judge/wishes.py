@@ -3,7 +3,7 @@
 Such a wish can be meant for whatever is asked next. "The capital is Canberra" cannot, nor can "run the tests first", so
 that one word of another matter decides: the words of `form` in words/*.toml are what it may be about, those of `saying`
 may stand around them, and beside both nothing may carry a meaning. A number counts sentences or the like, or it is
-what the answer says: "the short answer is 48".
+what the answer says: "the short answer is 48"; and "it is cold" may be said of the sun.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def is_formal(low: str, language: Language) -> bool:
 
 
 def _says_more(low: str, language: Language) -> bool:
-    form, saying, counted = (language.grammar[key] for key in ("form", "saying", "counted"))
+    form, saying, *others = (language.grammar[key] for key in ("form", "saying", "counted", "thing"))
     left = saying.sub(" ", form.sub(" ", low))
-    return bool(counted.search(low) or content(left) or any(map(is_held, left)))
+    return bool(content(left)) or any(map(is_held, left)) or any(other.search(low) for other in others)
 
 
 def form_part(hint: str) -> str:
