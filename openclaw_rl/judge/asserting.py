@@ -24,15 +24,17 @@ MIN_ASKED, SAME_MATTER = 2, 0.6
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply, moves on or only asks says nothing of it."""
-    if shows_code(reading.scene.reply, reading.scene.request) or is_formal(reading.low, reading.clause.language):
+    if not is_told(reading.clause) and not _says_something(reading, findings):
         return False
-    if is_told(reading.clause):
-        return True
-    if any(finding.sign > 0 for finding in findings):
+    is_code = shows_code(reading.scene.reply, reading.scene.request)
+    return not is_code and not is_formal(reading.low, reading.clause.language)
+
+
+def _says_something(reading: Reading, findings: Sequence[Finding]) -> bool:
+    if any(finding.sign > 0 for finding in findings) or reading.bare or reading.has("personal"):
         return False
-    if (reading.has("question") or reading.clause.asked) and not any(finding.hint for finding in findings):
-        return False
-    return not reading.bare and reading.weight(reading.found) > 0 and not reading.has("personal")
+    only_asks = (reading.has("question") or reading.clause.asked) and not any(finding.hint for finding in findings)
+    return not only_asks and reading.weight(reading.found) > 0
 
 
 def is_denial(reading: Reading) -> bool:
