@@ -479,7 +479,7 @@ def demo(
         str, typer.Option("--user", metavar="NAME", help="brief, plain, friendly, steps, or module:Class of your own.")
     ] = "brief",
     turns: Annotated[
-        int | None, typer.Option("--turns", min=1, metavar="N", help="How many questions are asked.", show_default="16")
+        int | None, typer.Option("--turns", min=1, metavar="N", help="How many questions are asked.", show_default="24")
     ] = None,
     minutes: Annotated[
         float | None, typer.Option("--minutes", metavar="M", help="Instead of --turns: for how long, more than 0.")

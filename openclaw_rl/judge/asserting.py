@@ -1,6 +1,6 @@
 """A clause of a reaction -> whether it says something about the matter of the reply: what is so, or is to be said.
 
-    the matter   "spiders have 48 legs"   "mention the price"   "put that in"   "my lawyer says so"   "wrong!"
+    the matter   "spiders have 48 legs"   "mention the price"   "say yes"   "my lawyer says so"   "wrong!"
     not          "shorter please"   "in German"   "this is useless"   "thanks"   "are you sure?"   "I am a vegan"
 
 Nobody here knows what is true, and false things are said in more ways than rules can know. Wishes about the *form*,
@@ -16,8 +16,10 @@ from openclaw_rl.judge.findings import Finding, Reading
 from openclaw_rl.judge.language import load_languages
 from openclaw_rl.judge.similarity import content
 from openclaw_rl.judge.wishes import is_formal
-from openclaw_rl.judge.wording import Clause
+from openclaw_rl.judge.wording import Clause, clean
 
+MAX_REQUEST = 2000
+"""Characters of a request that are looked at."""
 MIN_ASKED, SAME_MATTER = 2, 0.6
 """Words of a question, and the part of them that a sentence about the same thing has."""
 
@@ -31,7 +33,8 @@ def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
 
 
 def _says_something(reading: Reading, findings: Sequence[Finding]) -> bool:
-    if any(finding.sign > 0 for finding in findings) or reading.bare or reading.has("personal"):
+    of_themselves = reading.has("personal") and not content(reading.low) & content(reading.scene.known)
+    if any(finding.sign > 0 for finding in findings) or reading.bare or of_themselves:
         return False
     only_asks = (reading.has("question") or reading.clause.asked) and not any(finding.hint for finding in findings)
     return not only_asks and reading.weight(reading.found) > 0
@@ -54,7 +57,7 @@ def shows_code(reply: str, request: str) -> bool:
 
 
 def _matches(key: str, request: str) -> bool:
-    low = request.lower()
+    low = " ".join(clean(request[:MAX_REQUEST]).lower().split())
     return any(language.grammar[key].search(low) for language in load_languages()[1])
 
 

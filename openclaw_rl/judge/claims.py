@@ -40,16 +40,9 @@ class ClaimsMarked:
     async def judge(self, evidence: Evidence) -> Verdict:
         """The inner judge's verdict, with a vote for every hint that repeats a claim, or one if none does."""
         verdict = await self._inner.judge(evidence)
-        teaches = verdict.score is not None or verdict.hints
-        claims = await asyncio.to_thread(read_claims, evidence) if teaches else []
-        if not claims:
+        if verdict.score is None and not verdict.hints:
             return verdict
-        told, said = content(" ".join(claims)), "; ".join(claims)
-        is_now = FACT in claims or _claimed_now(evidence)
-        repeating = [hint for hint in verdict.hints if is_now or content(hint) & told]
-        votes = tuple(
-            Vote(question="claim", score=1, hint=hint, rest=form_part(hint), raw=said) for hint in repeating or ("",)
-        )
+        votes = await asyncio.to_thread(_votes, evidence, verdict.hints)
         return replace(verdict, votes=verdict.votes + votes)
 
     def forget(self) -> None:
@@ -59,6 +52,18 @@ class ClaimsMarked:
     async def close(self) -> None:
         """Closes the inner judge."""
         await self._inner.close()
+
+
+def _votes(evidence: Evidence, hints: Sequence[str]) -> tuple[Vote, ...]:
+    claims = read_claims(evidence)
+    if not claims:
+        return ()
+    told, said = content(" ".join(claims)), "; ".join(claims)
+    is_now = FACT in claims or _claimed_now(evidence)
+    repeating = [hint for hint in hints if is_now or content(hint) & told]
+    return tuple(
+        Vote(question="claim", score=1, hint=hint, rest=form_part(hint), raw=said) for hint in repeating or ("",)
+    )
 
 
 def read_claims(evidence: Evidence) -> list[str]:

@@ -9,6 +9,7 @@ what the answer says: "the short answer is 48"; and "it is cold" may be said of 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from openclaw_rl.judge.language import Language, load_languages
 from openclaw_rl.judge.similarity import content
@@ -16,6 +17,10 @@ from openclaw_rl.judge.wording import is_held
 
 _SENTENCE = re.compile(r"[^\s.!?。！？][^.!?。！？]*[.!?。！？]*")
 _COMMA = re.compile(r"[,;，；(]")
+_FOREIGN = re.compile(r"[^\W\d_a-z\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+"""Letters of which no list here knows a word."""
+MAX_HEADS = 8
+"""Places in a sentence before which its part about the form may end."""
 
 
 def form_words(hint: str) -> frozenset[str]:
@@ -34,9 +39,11 @@ def is_formal(low: str, language: Language) -> bool:
 
 
 def _says_more(low: str, language: Language) -> bool:
-    form, saying, *others = (language.grammar[key] for key in ("form", "saying", "counted", "thing"))
+    form, saying, *others = (language.grammar[key] for key in ("form", "saying", "counted", "answering"))
     left = saying.sub(" ", form.sub(" ", low))
-    return bool(content(left)) or any(map(is_held, left)) or any(other.search(low) for other in others)
+    if content(left) or _FOREIGN.search(left) or any(map(is_held, left)):
+        return True
+    return any(other.search(low) for other in others)
 
 
 def form_part(hint: str) -> str:
@@ -47,6 +54,6 @@ def form_part(hint: str) -> str:
 def _form_of(sentence: str) -> str:
     if form_words(sentence):
         return sentence
-    commas = [match.start() for match in _COMMA.finditer(sentence)]
+    commas = [match.start() for match in islice(_COMMA.finditer(sentence), MAX_HEADS)]
     heads = (sentence[:place].rstrip() for place in reversed(commas))
     return next((f"{head}." for head in heads if form_words(head)), "")

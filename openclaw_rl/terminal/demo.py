@@ -42,8 +42,8 @@ from openclaw_rl.terminal.plot import PlotFailed, check_plot, plot_curve, show_w
 from openclaw_rl.terminal.screen import complain, make_console, print_json
 from openclaw_rl.types import Message, Tool, split_turn_id, version_label
 
-DEFAULT_TURNS = 16
-"""Some four versions of the embedded model; two cores take ten minutes for that and all that is measured."""
+DEFAULT_TURNS = 24
+"""Six steps or more on the embedded model."""
 DEFAULT_PLOT = Path("openclaw-rl-demo.png")
 INTERRUPTED = 130
 
@@ -241,8 +241,8 @@ class Demo:
         ends_at = None if self.plan.minutes is None else self.clock() + 60 * self.plan.minutes
         number = 0
         while (self.plan.limit is None or number < self.plan.limit) and (ends_at is None or self.clock() < ends_at):
-            if self.server.learns:  # who talks on and on talks to the base model: learning takes its time
-                await self._wait(lambda: self.watcher.num_ahead < self.server.batch_size)
+            if self.server.learns:
+                await self._wait(lambda: self.watcher.num_waiting < self.server.batch_size)
             number += 1
             question = questions[(number - 1) % len(questions)]
             session = f"{self.server.line}-{self.plan.seed}-{number}"

@@ -36,11 +36,10 @@ class Watcher:
         return len(self.turns) - len(self._settled)
 
     @property
-    def num_ahead(self) -> int:
-        """Turns that what answers may still learn from: not settled yet, or by a version that is not tried yet."""
-        untried = {number for number, version in self.versions.items() if version.state == "candidate"}
-        made = [one for number in untried & self.steps.keys() for one in self.steps[number].sample_ids]
-        return self.num_unsettled + len({self._samples[one] for one in made if one in self._samples})
+    def num_waiting(self) -> int:
+        """Turns that are neither settled nor in a step that is being taken."""
+        taken = [one for step in self.steps.values() if step.state == "planned" for one in step.sample_ids]
+        return self.num_unsettled - len({self._samples[one] for one in taken if one in self._samples})
 
     @property
     def is_judged(self) -> bool:

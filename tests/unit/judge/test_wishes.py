@@ -68,7 +68,9 @@ def test_the_part_of_a_hint_that_is_about_the_form() -> None:
 
 def test_of_a_sentence_that_goes_on_to_the_matter_the_form_before_the_comma_is_left() -> None:
     assert form_part("Use short sentences, no lists, and mention Napoleon.") == "Use short sentences, no lists."
+    assert form_part("Use short sentences; Napoleon was tall.") == "Use short sentences."
     assert form_part("Mention Napoleon, and use short sentences.") == ""
+    assert form_part("1," * 500 + " short") == "", "at once"
 
 
 @pytest.mark.parametrize("language", load_languages()[1], ids=lambda language: language.name)

@@ -55,19 +55,19 @@ def test_a_turn_is_judged_learned_and_settled_once() -> None:
     assert watcher.look() == []
     rows.credited = {"s-1": [credit("a")], "s-2": [credit(skip=Skip.TRUNCATED)]}
     assert watcher.look() == [Left(turn=2, reason="truncated")]
-    assert (watcher.num_unsettled, watcher.num_ahead, watcher.is_judged) == (1, 1, True)
+    assert (watcher.num_unsettled, watcher.num_waiting, watcher.is_judged) == (1, 1, True)
     rows.taken = [step(1, "planned", sample_ids=("a",))]
     (planned,) = watcher.look()
     assert isinstance(planned, Stepped)
-    assert (planned.turns, watcher.num_unsettled, watcher.num_ahead, watcher.is_quiet) == ((1,), 1, 1, False)
+    assert (planned.turns, watcher.num_unsettled, watcher.num_waiting, watcher.is_quiet) == ((1,), 1, 0, False)
     rows.taken, rows.made = [step(1, sample_ids=("a",))], [version(1, "candidate")]
     done, made = watcher.look()
     assert isinstance(done, Stepped)
     assert made == Changed(version=rows.made[0])
-    assert (watcher.num_unsettled, watcher.num_ahead, watcher.is_quiet, watcher.live) == (0, 1, False, 0)
+    assert (watcher.num_unsettled, watcher.is_quiet, watcher.live) == (0, False, 0)
     rows.made = [version(1, "live")]
     assert watcher.look() == [Changed(version=rows.made[0])]
-    assert (watcher.num_ahead, watcher.is_quiet, watcher.live) == (0, True, 1)
+    assert (watcher.is_quiet, watcher.live) == (True, 1)
 
 
 def test_a_verdict_that_is_revised_is_told_again() -> None:
