@@ -26,18 +26,14 @@ MIN_ASKED, SAME_MATTER = 2, 0.6
 
 def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
     """Whether a clause with these findings is one; what praises the reply, moves on or only asks says nothing of it."""
-    if not is_told(reading.clause) and not _says_something(reading, findings):
-        return False
-    is_code = shows_code(reading.scene.reply, reading.scene.request)
-    return not is_code and not is_formal(reading.low, reading.clause.language)
-
-
-def _says_something(reading: Reading, findings: Sequence[Finding]) -> bool:
     of_themselves = reading.has("personal") and not content(reading.low) & content(reading.scene.known)
     if any(finding.sign > 0 for finding in findings) or reading.bare or of_themselves:
         return False
     only_asks = (reading.has("question") or reading.clause.asked) and not any(finding.hint for finding in findings)
-    return not only_asks and reading.weight(reading.found) > 0
+    if only_asks or not reading.weight(reading.found):
+        return False
+    is_code = shows_code(reading.scene.reply, reading.scene.request)
+    return not is_code and not is_formal(reading.low, reading.clause.language)
 
 
 def is_denial(reading: Reading) -> bool:
