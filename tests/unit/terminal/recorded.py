@@ -22,7 +22,7 @@ def make_turns(model: Path, count: int, *, session: str = "s-1", version: str = 
     renderer, drawn = load_renderer(files.path, files.name, files.tokenizer_path), random.Random(session)
     turns = []
     for index in range(count):
-        asked = (Message(role="user", content=f"what is rain number {index}"),)
+        asked = (Message(role="user", content=f"tell me of rain, part {index}"),)
         answer = tuple(drawn.randrange(3, VOCAB_SIZE) for _ in range(6 + index))
         turns.append(
             Turn(
