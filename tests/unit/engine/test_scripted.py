@@ -246,7 +246,7 @@ async def test_what_is_live_or_the_base_is_not_retired(tokenizer_folder: Path, t
 
 
 async def test_a_pace_sends_token_by_token(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    paced = engine(tokenizer_folder, tokens_per_s=200.0, first_token_delay_s=0.01)
+    paced = engine(tokenizer_folder, tokens_per_s=20.0, first_token_delay_s=0.01)
     fast = engine(tokenizer_folder)
     request = ask(chat(tokenizer, "hello"))
     deltas = await all_deltas(paced, request)
