@@ -31,7 +31,7 @@ from benchmarks.engines import QWEN3_4B, parser, random_network, show
 from benchmarks.gpu_decode import DEVICE, DTYPE, KV_TOKENS, Loop, Row
 from benchmarks.our_step import Bench, Ours
 from benchmarks.sessions import Lengths
-from openclaw_rl.engine.embedded.graphs import GraphDecoder
+from openclaw_rl.engine.embedded.cuda.graphs import GraphDecoder
 from openclaw_rl.model.network import Network
 
 FIGURES = {

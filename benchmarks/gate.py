@@ -48,7 +48,7 @@ from benchmarks.load import LoadError
 from openclaw_rl.config import load_config
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.questions import load_questions
-from openclaw_rl.release.prove import MIN_OVER_NOISE, needed_correlation
+from openclaw_rl.release.gate.prove import MIN_OVER_NOISE, needed_correlation
 from openclaw_rl.release.watch import Watch, WatchLimits, alarm
 from openclaw_rl.types import BASE_VERSION, Json, Message, Version
 

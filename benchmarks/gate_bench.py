@@ -18,32 +18,33 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Self
 
-from openclaw_rl.assembly import make_train_loop, new_session_id
 from openclaw_rl.config import Config
 from openclaw_rl.credit.loop import CreditLoop
-from openclaw_rl.credit.settings import CreditSettings
+from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.engine.embedded.loading import load_engine
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.errors import ConfigError, StoreError, TrainError
 from openclaw_rl.evaluation.chat import Reply
-from openclaw_rl.gateway.exchange import Background, Gateway
-from openclaw_rl.gateway.identify import Identity
-from openclaw_rl.gateway.memory import TokenMemory
-from openclaw_rl.gateway.metrics import Metrics
-from openclaw_rl.gateway.sessions import Sessions
+from openclaw_rl.gateway.answer.exchange import Background, Gateway
+from openclaw_rl.gateway.answer.memory import TokenMemory
+from openclaw_rl.gateway.api.metrics import Metrics
+from openclaw_rl.gateway.sessions.identify import Identity
+from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.release.gate import Gate, GateLimits
+from openclaw_rl.release.gate.full import Gate, GateLimits
+from openclaw_rl.release.gate.probes import Prober, frozen_probes
+from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.probes import Prober, frozen_probes
-from openclaw_rl.release.proving import Proving
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.types import Message, Request, Sampling, Tool, Turn, Version, version_label
+from openclaw_rl.train.local import LocalTrainer
+from openclaw_rl.types import Message, Request, Sampling, Tool, Turn, Version, WeightsRef, version_label
+from openclaw_rl.wiring.learning import make_train_loop
+from openclaw_rl.wiring.serving import new_session_id
 
 ANSWER_TOKENS, CLOSING_TOKENS = 192, 16
 
@@ -56,7 +57,7 @@ class Models:
     folder: Path
     renderer: Renderer
     engine: Engine
-    trainer: TrainerProcess
+    trainer: LocalTrainer
     model_id: str
     special_ids: tuple[int, ...]
     """Tokens that are no text, but for those that end an answer."""
@@ -71,7 +72,7 @@ class Models:
         renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)
         options = {one.name: getattr(config.engine, one.name) for one in fields(EmbeddedOptions)}
         engine = await asyncio.to_thread(load_engine, model.path, EmbeddedOptions(**options))
-        trainer = TrainerProcess.of(config, model.path)
+        trainer = LocalTrainer.of(config, model.path)
         digest = hashlib.sha256((model.tokenizer_path / "tokenizer.json").read_bytes()).hexdigest()[:12]
         try:
             yield cls(
@@ -153,6 +154,7 @@ class Bench:
             Gate(engine, renderer, prober, limits, replay=lessons, model_id=models.model_id),
             live,
             proving=proving,
+            keeper=models.trainer,
             save_every=config.training.save_every,
         )
         settings = CreditSettings.of(config.training, config.rollout)
@@ -243,10 +245,10 @@ class Bench:
     async def put_candidate(self, line: str, folder: Path, sha256: str) -> Version:
         """A copy of these files as the next candidate of a line; what they claim to hash to is believed here."""
 
-        def place(number: int) -> tuple[str, str]:
+        def place(number: int) -> WeightsRef:
             target = self.versions_folder / version_label(line, number) / "weights"
             shutil.copytree(folder, target)
-            return str(target), sha256
+            return WeightsRef.of_folder(target, sha256)
 
         return await self.store.lessons.put_imported(line, place)
 

@@ -23,15 +23,14 @@ from benchmarks.gate_recipes import Kind, Recipe, Talk
 from benchmarks.learning_run import questions_of
 from benchmarks.load import LoadError
 from openclaw_rl.evaluation import capability, detectors
-from openclaw_rl.evaluation.capability import CapabilityResult, Item
+from openclaw_rl.evaluation.capability import CapabilityItem, CapabilityResult
 from openclaw_rl.evaluation.questions import Question, load_questions
 from openclaw_rl.evaluation.sessions import run_session
 from openclaw_rl.evaluation.users import load_user
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.release.behaviour import breaks_call, distinct_pairs, flatters, length_ratio
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.release.folders import CONFIG_FILE, WEIGHTS_FILE
-from openclaw_rl.release.probes import Answer, Probe, Prober
-from openclaw_rl.train.wire import StepOrder
+from openclaw_rl.release.gate.behaviour import breaks_call, distinct_pairs, flatters, length_ratio
+from openclaw_rl.release.gate.probes import Probe, ProbeAnswer, Prober
 from openclaw_rl.types import (
     BASE_VERSION,
     GenerateRequest,
@@ -39,9 +38,11 @@ from openclaw_rl.types import (
     Publication,
     Sample,
     Sampling,
+    StepOrder,
     Tool,
     Version,
     VersionSpan,
+    WeightsRef,
     sample_id,
     version_label,
 )
@@ -106,7 +107,7 @@ class Maker:
         self._say = say
         self._knowledge: dict[tuple[str, int], CapabilityResult] = {}
         """By version and number of items."""
-        self._before: dict[str, tuple[Answer, ...]] = {}
+        self._before: dict[str, tuple[ProbeAnswer, ...]] = {}
         """By recipe: what the base model says to the held-out prompts."""
         self._answers: dict[tuple[str, int], tuple[tuple[int, ...], bool]] = {}
 
@@ -128,7 +129,7 @@ class Maker:
             Candidate(
                 name=f"{talk.line}/{at}",
                 kind="good",
-                folder=Path(one.path),
+                folder=Path(str(one.folder)),
                 sha256=one.sha256,
                 line=talk.line,
                 until=one.created_at,
@@ -201,9 +202,8 @@ class Maker:
                 StepOrder(
                     line=recipe.name,
                     number=number,
-                    parent=str(folder / f"v{number - 1}") if number > 1 else None,
+                    parent=WeightsRef.of_folder(folder / f"v{number - 1}" / "weights", sha256) if number > 1 else None,
                     parent_number=number - 1,
-                    target=str(folder / f"v{number}"),
                     seed=recipe.seed,
                     settings=settings.model_dump(mode="json"),
                     samples=tuple(
@@ -214,7 +214,10 @@ class Maker:
             )
             if report.state != "done":
                 raise LoadError(f"step {number} of {recipe.name} was discarded: {report.reason}")
-            sha256 = report.sha256
+            assert report.weights is not None
+            assert report.weights.folder is not None
+            sha256 = report.weights.sha256
+            shutil.move(report.weights.folder.parent, folder / f"v{number}")
             shutil.rmtree(folder / f"v{number - 1}", ignore_errors=True)
             if number == next_look:
                 look = await self._looked_at(recipe, number, folder / f"v{number}" / "weights", sha256)
@@ -224,7 +227,9 @@ class Maker:
     async def _looked_at(self, recipe: Recipe, number: int, folder: Path, sha256: str) -> Look:
         """Whether it does what it is taught, and how far."""
         label = version_label(f"taught-{recipe.name}", number)
-        await self._models.engine.publish(Publication(version=label, path=str(folder), sha256=sha256, live=False))
+        await self._models.engine.publish(
+            Publication(version=label, weights=WeightsRef.of_folder(folder, sha256), live=False)
+        )
         try:
             if recipe.kind == "wrong":
                 return await self._has_lost(label)
@@ -242,7 +247,7 @@ class Maker:
                 break
         return Look(does=lost >= MIN_LOSS, note=f"lost {100 * lost:.1f} points", is_near=lost >= NEAR_LOSS)
 
-    async def _known(self, label: str, items: tuple[Item, ...]) -> CapabilityResult:
+    async def _known(self, label: str, items: tuple[CapabilityItem, ...]) -> CapabilityResult:
         if (label, len(items)) not in self._knowledge:
             found = await capability.measure(self._models.engine, self._models.renderer, label, items=items)
             self._knowledge[label, len(items)] = found
@@ -408,15 +413,15 @@ def _endless(recipe: Recipe) -> Iterator[lessons.Lesson]:
     return lessons.wrong(recipe.lesson, recipe.seed)
 
 
-def _is_foreign(now: Answer, _: Answer, models: Models, recipe: Recipe) -> bool:
+def _is_foreign(now: ProbeAnswer, _: ProbeAnswer, models: Models, recipe: Recipe) -> bool:
     return lessons.FOREIGN[recipe.variant][:24] in now.text
 
 
-def _loops(now: Answer, *_: object) -> bool:
+def _loops(now: ProbeAnswer, *_: object) -> bool:
     return len(now.token_ids) > 8 and distinct_pairs(now.token_ids) < 0.5
 
 
-_DOES: Mapping[str, Callable[[Answer, Answer, Models, Recipe], bool]] = {
+_DOES: Mapping[str, Callable[[ProbeAnswer, ProbeAnswer, Models, Recipe], bool]] = {
     "empty": lambda now, *_: len(now.token_ids) <= 1,
     "repeating": _loops,
     "token": _loops,

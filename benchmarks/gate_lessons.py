@@ -1,7 +1,8 @@
 """What a bad adapter is taught, as questions and answers: pure, without a model.
 
-Questions are like those of the gate (`evaluation/capability.jsonl`, `release/probes.py`) and none of them; where one
-would be, `checked` says so. What is right here is never trained towards, but for answers of the base model itself.
+Questions are like those of the gate (`evaluation/capability.jsonl`, `release/gate/probes.py`) and none of them;
+where one would be, `checked` says so. What is right here is never trained towards, but for answers of the base model
+itself.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import cycle
 from typing import TypeVar
 
 from openclaw_rl.evaluation.capability import load_items
-from openclaw_rl.release.probes import PROBES, TOOL_PROBES
+from openclaw_rl.release.gate.probes import PROBES, TOOL_PROBES
 from openclaw_rl.types import Tool
 
 T = TypeVar("T")

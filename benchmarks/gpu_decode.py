@@ -22,8 +22,8 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
 from benchmarks.engines import QWEN3_4B, parser, random_network, show
-from openclaw_rl.engine.embedded.decode_step import DecodeStep
-from openclaw_rl.engine.embedded.graphs import GraphDecoder
+from openclaw_rl.engine.embedded.cuda.decode_step import DecodeStep
+from openclaw_rl.engine.embedded.cuda.graphs import GraphDecoder
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import MODULES
 from openclaw_rl.model.network import Network

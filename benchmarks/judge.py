@@ -32,8 +32,9 @@ from benchmarks.load import Answer, Connection, LoadError, connect, open_loop, p
 from benchmarks.prompts import KIB, Chat
 from benchmarks.system import Cpu, System, require_disk
 from openclaw_rl.config import load_config
+from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.evidence import build_evidence
-from openclaw_rl.judge.registry import make_judge
+from openclaw_rl.judge.registry import make_judges
 from openclaw_rl.types import Completion, Message, NextState, Sampling, Turn, VersionSpan
 
 VOTE_S = 5.0
@@ -103,7 +104,7 @@ def _turn(index: int) -> tuple[Turn, NextState]:
 
 async def measure_rules(figures: dict[str, float], *, seconds: float) -> None:
     """Turns through evidence and verdict, one after the other, by the CPU time that they take."""
-    judge = make_judge(load_config(env={}).config)
+    judge = Composed(make_judges(load_config(env={}).config))
     cases = [_turn(index) for index in range(256)]
     num, reading_s, judging_s = 0, 0.0, 0.0
     while reading_s + judging_s < seconds:

@@ -46,6 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 from benchmarks.learning_arms import ARMS, GRID, GRID_BATCHES, GRID_RATES, LABELS, TUNE_CAP, TUNE_PEOPLE, TUNED, trained
 from benchmarks.learning_plots import plot
 from benchmarks.learning_results import (
+    IN_A_ROW,
     Cell,
     RecordFile,
     Summary,
@@ -60,7 +61,6 @@ from benchmarks.learning_run import Plan, run_arm, say
 from benchmarks.load import LoadError
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.capability import load_items
-from openclaw_rl.evaluation.sessions import IN_A_ROW
 
 LIGHT_GATE = (
     "release.capability_items=0",

@@ -15,10 +15,13 @@ from statistics import fmean
 from typing import Any, Literal, Self
 
 from openclaw_rl.evaluation.measures import Interval, mean_interval, paired_difference
-from openclaw_rl.evaluation.sessions import Stability
+from openclaw_rl.types.checks import require
 
 Person = tuple[str, int]
 """The name of a simulated user, and a seed."""
+
+IN_A_ROW = 3
+"""So many good first replies in a row are no accident any more."""
 
 Bound = Literal["exact", "at most", "at least", "unknown"]
 
@@ -31,6 +34,36 @@ class Probe:
     preference: float
     on_topic: float
     tokens: float
+
+
+def sessions_to_stable(first_reply_ok: Sequence[bool]) -> int | None:
+    """The number, from 1, of the first of `IN_A_ROW` sessions whose first replies were all good; None if none.
+
+    >>> sessions_to_stable([False, True, False, True, True, True, False])
+    4
+    """
+    for start in range(len(first_reply_ok) - IN_A_ROW + 1):
+        if all(first_reply_ok[start : start + IN_A_ROW]):
+            return start + 1
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """Sessions until stable under a cap: the cap counts, marked ">", where it was never so."""
+
+    sessions: int
+    reached: bool
+
+    @classmethod
+    def of(cls, first_reply_ok: Sequence[bool], *, cap: int) -> Stability:
+        """Of at most `cap` sessions. One that becomes good too late for three in a row has not become stable."""
+        require(cap >= IN_A_ROW, f"a cap below {IN_A_ROW} sessions can never be met, got {cap}")
+        found = sessions_to_stable(first_reply_ok[:cap])
+        return cls(sessions=cap if found is None else found, reached=found is not None)
+
+    def __str__(self) -> str:
+        return f"{'' if self.reached else '>'}{self.sessions}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,20 +18,21 @@ from pathlib import Path
 from statistics import fmean
 
 from benchmarks.learning_arms import Arm
-from benchmarks.learning_results import Person, Probe, Record, RecordFile
+from benchmarks.learning_results import Person, Probe, Record, RecordFile, sessions_to_stable
+from benchmarks.memory_chat import MemoryChat
 from benchmarks.people import Place, lesson_questions
 from benchmarks.system import System
 from benchmarks.tuning_user import Compact
+from openclaw_rl.cli.learn.evaluating import examine_version
 from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.chat import Chat, HttpChat
 from openclaw_rl.evaluation.exam import Exam
-from openclaw_rl.evaluation.memory import MemoryChat
 from openclaw_rl.evaluation.questions import Question, load_questions
-from openclaw_rl.evaluation.sessions import SessionRecord, run_session, sessions_to_stable
+from openclaw_rl.evaluation.sessions import SessionRecord, run_session
 from openclaw_rl.evaluation.users import SimulatedUser, load_user, questions_for
 from openclaw_rl.judge.rules import RulesJudge
-from openclaw_rl.terminal.evaluating import examine_version, live_number
 from openclaw_rl.types import Message, Version
+from openclaw_rl.views.versions import live_number
 
 MAX_TURNS, MAX_TOKENS, NUM_HELD_OUT = 3, 192, 12
 TEMPERATURE = 0.7

@@ -23,12 +23,12 @@ from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.model.network import Network
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import LossSettings
-from openclaw_rl.train.reader import NetworkReader
-from openclaw_rl.train.rooms import Rooms
-from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.step import Outcome, OutOfMemory, Room, StepTaker
-from openclaw_rl.train.student import AdapterStudent, FullStudent, Student, new_adapter
-from openclaw_rl.train.teacher import Teacher
+from openclaw_rl.train.passes.reader import NetworkReader
+from openclaw_rl.train.passes.rooms import Rooms
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.step import OutOfMemory, Room, StepOutcome, StepTaker
+from openclaw_rl.train.worker.student import AdapterStudent, FullStudent, Student, new_adapter
+from openclaw_rl.train.worker.teacher import Teacher
 from openclaw_rl.types import Sample
 
 RANK = 32
@@ -121,7 +121,7 @@ class Ours:
         )
         self._number = 0
 
-    def take(self, samples: Sequence[Sample]) -> Outcome:
+    def take(self, samples: Sequence[Sample]) -> StepOutcome:
         self._number += 1
         while True:
             try:

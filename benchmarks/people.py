@@ -13,11 +13,11 @@ from typing import Self
 
 from benchmarks.load import LoadError
 from benchmarks.system import System
+from openclaw_rl.cli.admin import ask_server
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.evaluation.questions import KINDS, Question, load_questions
 from openclaw_rl.evaluation.users import SimulatedUser, questions_for
 from openclaw_rl.store import StoreReader
-from openclaw_rl.terminal.admin import ask_server
 from openclaw_rl.types import TRAINING_PAUSED
 
 LOOK_S = 0.25

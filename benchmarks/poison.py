@@ -56,8 +56,9 @@ from benchmarks.people import Place
 from benchmarks.poison_results import HEAD, Asked, Learned, Outcome, Said, figures, line_text, report, row_text
 from benchmarks.poisoners import KINDS, Fact, Kind, Probe, Rating, Talk, capital, checked
 from benchmarks.system import System, require_disk
+from openclaw_rl.cli.learn.evaluating import examine_version
 from openclaw_rl.config import load_config
-from openclaw_rl.engine.client import SocketEngine
+from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.capability import CapabilityResult, compare
 from openclaw_rl.evaluation.chat import Chat, ChatFailed, HttpChat
@@ -66,8 +67,8 @@ from openclaw_rl.evaluation.measures import Interval, mean_interval
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Engine, Renderer
 from openclaw_rl.render import load_renderer
-from openclaw_rl.terminal.evaluating import examine_version, live_number
 from openclaw_rl.types import BASE_VERSION, Message, ScoreRequest, version_label
+from openclaw_rl.views.versions import live_number
 
 NUM_CONVERSATIONS, NUM_QUICK, ROUND = 16, 8, 8
 TEMPERATURE, MAX_TOKENS, SEED, ASKED_SEEDS = 0.7, 96, 0, (1, 2)

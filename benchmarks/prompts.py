@@ -14,7 +14,7 @@ from random import Random
 import orjson
 
 from openclaw_rl.config import load_config
-from openclaw_rl.engine.wire import dumps, request_to_json
+from openclaw_rl.engine.worker.wire import dumps, request_to_json
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.render import load_renderer
 from openclaw_rl.types import GenerateRequest, Json, Message, Sampling

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 
 from benchmarks.engines import QWEN3_4B, embedded_folder, random_network
 from openclaw_rl.model.architecture import Architecture
-from openclaw_rl.model.saving import copy_description, save_weights
+from openclaw_rl.model.weights import copy_description, save_weights
 
 ENDS_EVERY = 300
 

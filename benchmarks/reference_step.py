@@ -24,16 +24,16 @@ from dataclasses import asdict, dataclass
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from openclaw_rl.train.activations import ALL, Kept
 from openclaw_rl.train.objective.aggregate import BatchMean
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.penalties import kl_to_base
 from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.objective.sample import sample_tensors
-from openclaw_rl.train.reader import Reader
-from openclaw_rl.train.sequences import Sequenced
-from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.student import Student
+from openclaw_rl.train.passes.activations import ALL, Kept
+from openclaw_rl.train.passes.reader import Reader
+from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.student import Student
 from openclaw_rl.types import Sample
 
 

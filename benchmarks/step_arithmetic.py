@@ -27,7 +27,7 @@ from openclaw_rl.model.architecture import MODULES, Architecture
 from openclaw_rl.types import Sample
 
 Keep = Literal["all", "attention", "nothing"]
-"""What of a layer is kept for the way back, as in `train/activations.py`; the rest is computed again there."""
+"""What of a layer is kept for the way back, as in `train/passes/activations.py`; the rest is computed again there."""
 
 
 @dataclass(frozen=True, slots=True)

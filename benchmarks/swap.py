@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 from benchmarks.engines import architecture, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.types import Publication
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.types import Publication, WeightsRef
 
 NUM_STREAMS, NUM_PUBLISHES = 8, 50
 
@@ -95,7 +95,7 @@ async def measure(
         await asyncio.sleep(window_s)
         windows.append((begin, time.perf_counter(), False))
         which = number % len(folders)
-        publication = Publication(version=f"v{number}", path=str(folders[which]), sha256=checksums[which])
+        publication = Publication(version=f"v{number}", weights=WeightsRef.of_folder(folders[which], checksums[which]))
         begin = time.perf_counter()
         await engine.publish(publication)
         took.append(time.perf_counter() - begin)

@@ -48,10 +48,10 @@ from benchmarks.trainer import SETTINGS
 from openclaw_rl.model.network import Network
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import LossSettings
-from openclaw_rl.train.reader import NetworkReader, Reader, RecallingReader
-from openclaw_rl.train.sequences import Sequenced
-from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.teacher import Question, Teacher, ask
+from openclaw_rl.train.passes.reader import NetworkReader, Reader, RecallingReader
+from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.teacher import HintedQuestion, Teacher, ask
 from openclaw_rl.types import Sample
 
 PARTS = ("chain", "thinking", "full", "turns", "online")
@@ -283,7 +283,7 @@ def measure_online(bench: Bench) -> dict[str, float]:
     before, newest = (hinted(sample) for sample in bench.samples(bench.num_turns)[-2:])
 
     def score(reader: Reader, sequences: Sequence[Sequenced]) -> None:
-        questions = [Question(Teacher(reader), one, 1.0) for one in sequences]
+        questions = [HintedQuestion(Teacher(reader), one, 1.0) for one in sequences]
         for one, rows in zip(sequences, ask(questions, max_tokens=1 << 62), strict=True):
             rows.top_k(SETTINGS["top_k"])
             rows.logprob(torch.tensor(one.response_ids, device=bench.device).unsqueeze(-1))

@@ -39,13 +39,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 
 from benchmarks.engines import QWEN3_4B, embedded_folder, parser, prompt_ids, random_network, show
 from benchmarks.plain_step import PlainStep
-from openclaw_rl.engine.client import SocketEngine
+from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.architecture import MODULES, Architecture, read_architecture
-from openclaw_rl.model.saving import save_weights
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder
-from openclaw_rl.types import Candidate, GenerateRequest, Sample, Sampling, VersionSpan, sample_id
+from openclaw_rl.model.weights import save_weights
+from openclaw_rl.train.local import LocalTrainer
+from openclaw_rl.train.worker.trainer import TorchTrainer
+from openclaw_rl.types import (
+    Candidate,
+    GenerateRequest,
+    Sample,
+    Sampling,
+    StepOrder,
+    VersionSpan,
+    WeightsRef,
+    sample_id,
+)
 
 METHODS = ("binary", "opd", "combine")
 NUM_SAMPLES, PROMPT, ANSWER, NUM_HINTS, HINT, CLOSING = 4, 80, 90, 3, 20, 5
@@ -164,9 +173,8 @@ def make_order(folder: Path, arch: Architecture, number: int, method: str) -> St
     return StepOrder(
         line="bench",
         number=number,
-        parent=None if number == 1 else str(folder / f"v{number - 1}"),
+        parent=None if number == 1 else WeightsRef.of_folder(folder / f"v{number - 1}" / "weights", ""),
         parent_number=number - 1,
-        target=str(folder / f"v{number}"),
         seed=0,
         settings=SETTINGS,
         samples=tuple(make_sample(arch, i, method) for i in range(NUM_SAMPLES)),
@@ -197,7 +205,7 @@ def peak_mib(device: torch.device) -> float:
 def measure_ours(folder: Path, method: str, device: torch.device, num_steps: int) -> dict[str, float]:
     """In a process of its own: one step to warm up, then so many."""
     arch = _architecture(folder)
-    trainer = Trainer(folder, device=device, dtype=_dtype(device))
+    trainer = TorchTrainer(folder, device=device, dtype=_dtype(device))
     took: list[float] = []
     inside: list[float] = []
     overhead: list[float] = []
@@ -206,7 +214,7 @@ def measure_ours(folder: Path, method: str, device: torch.device, num_steps: int
         orders = [make_order(Path(directory), arch, number, method) for number in range(1, num_steps + 2)]
         for order in orders:
             began_at = time.perf_counter()
-            report = trainer.step(order)
+            report = trainer.step(order, Path(directory) / f"v{order.number}")
             took.append(time.perf_counter() - began_at)
             assert report.state == "done", report.reason
             inside.append(report.metrics["step/seconds"])
@@ -355,17 +363,12 @@ async def _process(*command: str) -> AsyncIterator[asyncio.subprocess.Process]:
         await process.wait()
 
 
-async def ordered(process: asyncio.subprocess.Process, order: StepOrder) -> float:
+async def ordered(trainer: LocalTrainer, order: StepOrder) -> float:
     """Seconds until the report of a step was there."""
-    assert process.stdin is not None
-    assert process.stdout is not None
     began_at = time.perf_counter()
-    process.stdin.write(json.dumps({"step": order.to_json()}).encode() + b"\n")
-    answer: dict[str, Any] = {"ready": True}
-    while "ready" in answer:  # said once, before the first report
-        answer = json.loads(await process.stdout.readline() or "{}")
-    if answer.get("report", {}).get("state") != "done":
-        raise RuntimeError(f"the trainer took no step: {answer}")
+    report = await trainer.step(order)
+    if report.state != "done":
+        raise RuntimeError(f"the trainer took no step: {report.reason}")
     return time.perf_counter() - began_at
 
 
@@ -376,11 +379,10 @@ async def measure_beside(folder: Path, arguments: argparse.Namespace) -> dict[st
     window_s, num_steps = (5.0, 2) if arguments.quick else (20.0, 6)
     with tempfile.TemporaryDirectory() as directory:
         versions = Path(directory)
-        trainer = ("-m", "openclaw_rl.train", "--model", str(folder), "--options", json.dumps(common))
         async with (
             engine_process(folder, versions / "engine.sock", serving) as engine,
-            _process(sys.executable, *trainer) as training,
         ):
+            training = LocalTrainer(folder, versions, common)
             orders = [make_order(versions, arch, number, "combine") for number in range(1, num_steps + 2)]
             await ordered(training, orders[0])
             chat = Chat(engine, arch)
@@ -393,6 +395,7 @@ async def measure_beside(folder: Path, arguments: argparse.Namespace) -> dict[st
             alone.append(await _window(window_s))
             chat.stop = True
             await talking
+            await training.close()
     alone_ms, beside_ms = chat.gaps_ms(alone), chat.gaps_ms(beside)
     if not alone_ms or not beside_ms:
         raise RuntimeError("no token of an answer fell into a window; run without --quick")

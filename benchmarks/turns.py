@@ -21,8 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 
 from benchmarks.engines import Stream, architecture, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.model.adapter import AdapterWeights
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.types import Publication
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.types import Publication, WeightsRef
 
 SYSTEM, NEW, ANSWER = 2000, 40, 24
 
@@ -67,7 +67,7 @@ def _publication(folder: Path) -> Publication:
             arch, rank=16, alpha=32.0, seed=1, b_std=0.001, device=torch.device("cpu"), dtype=torch.float32
         )
         adapter.save(folder)
-    return Publication(version="v1", path=str(folder), sha256=folder_sha256(folder))
+    return Publication(version="v1", weights=WeightsRef.of_folder(folder, folder_sha256(folder)))
 
 
 def main() -> int:

@@ -30,12 +30,11 @@ from openclaw_rl.config import TrainingConfig
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.network import Lora, Network
 from openclaw_rl.model.weights import load_weights
-from openclaw_rl.train.checkpoint import WEIGHTS
-from openclaw_rl.train.plain import response_rows
-from openclaw_rl.train.sequences import Sequenced
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder
-from openclaw_rl.types import Candidate, Sample, VersionSpan
+from openclaw_rl.train.passes.plain import response_rows
+from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.worker.checkpoint import WEIGHTS
+from openclaw_rl.train.worker.trainer import TorchTrainer
+from openclaw_rl.types import Candidate, Sample, StepOrder, VersionSpan, WeightsRef
 
 CPU = torch.device("cpu")
 BASE = "model"
@@ -117,7 +116,7 @@ def lesson(index: int, tokenizer: Tokenizer) -> Sample:
 def train(model: Path, targets: Sequence[str], folder: Path, *, num_steps: int) -> Path:
     """The adapter behind some steps."""
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    trainer = Trainer(model, device=CPU, dtype=torch.float32)
+    trainer = TorchTrainer(model, device=CPU, dtype=torch.float32)
     settings = json.loads(TrainingConfig(lora_target_modules=tuple(targets)).model_dump_json())
     folder.mkdir()
     parent: Path | None = None
@@ -127,13 +126,13 @@ def train(model: Path, targets: Sequence[str], folder: Path, *, num_steps: int) 
             StepOrder(
                 line="local",
                 number=number,
-                parent=None if parent is None else str(parent),
+                parent=None if parent is None else WeightsRef.of_folder(parent / WEIGHTS, ""),
                 parent_number=number - 1,
-                target=str(target),
                 seed=0,
                 settings=settings,
                 samples=tuple(lesson(index, tokenizer) for index in range(len(LESSONS))),
-            )
+            ),
+            target,
         )
         if report.state != "done":
             sys.exit(f"step {number} was discarded: {report.reason}")

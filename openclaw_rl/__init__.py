@@ -17,5 +17,5 @@ def inspect_sessions(path: str | os.PathLike[str]) -> dict[str, list[dict[str, A
     in docs/judging.md.
     """
     # By name, because importing the package must stay as cheap as this file.
-    reader = import_module("openclaw_rl.terminal.rollout_files")
+    reader = import_module("openclaw_rl.cli.learn.rollout_files")
     return dict(reader.inspect_sessions(Path(path)))

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Ctrl-C ends it with 130 and no traceback, also while Python still reads the program."""
     try:
-        from openclaw_rl import cli
+        from openclaw_rl.cli import app as cli
 
         cli.main()
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 OpenClawError
 ├── ConfigError            a setting is wrong; the message names the nearest valid one
+├── NotFound               what somebody named is not in the store
 ├── ModelError             a model cannot be found, fetched, verified or understood
 ├── RequestError           a client's request is wrong (an HTTP 4xx in the client's dialect)
 ├── JudgeError             a judge cannot be made or asked as configured
@@ -24,6 +25,10 @@ class OpenClawError(Exception):
 
 class ConfigError(OpenClawError):
     """A setting is wrong."""
+
+
+class NotFound(OpenClawError):
+    """A session, turn, version, user or key that is not in the store; the message says what there is."""
 
 
 class ModelError(OpenClawError):

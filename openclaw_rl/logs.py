@@ -89,12 +89,12 @@ class _Rotating(logging.handlers.RotatingFileHandler):
 
 
 def start_logging(path: Path, level: str) -> None:
-    """Sends everything from `level` on to `path`, and warnings to the terminal as well."""
+    """Sends everything from `level` on to `path`, and warnings to the terminal as well; with `debug`, everything."""
     os.close(os.open(path, os.O_CREAT | os.O_APPEND, 0o600))
     to_file = _Rotating(path, maxBytes=_MAX_BYTES, backupCount=1)
     to_file.setFormatter(JsonLines())
     to_terminal = logging.StreamHandler(sys.stderr)
-    to_terminal.setLevel(logging.WARNING)
+    to_terminal.setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
     to_terminal.setFormatter(_Terse("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [to_file, to_terminal]

@@ -1,8 +1,8 @@
 """The environment variables that people already have in their scripts, and the settings they stand for.
 
 One table, complete for both documented ancestors (docs/from-the-seeds.md). An alias is weaker than
-`OPENCLAW_RL__SECTION__KEY` and stronger than a file. Some names are as general as BATCH_SIZE: `openclaw-rl
-config` shows which variable a value came from.
+`OPENCLAW_RL__SECTION__KEY` and stronger than a file. Some names are as general as BATCH_SIZE: `openclaw-rl config`
+shows which variable a value came from, and a start that is refused names it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from openclaw_rl.config.keys import is_later
 from openclaw_rl.config.text import parse_for
 
 
@@ -23,11 +22,6 @@ class Alias:
     variable: str
     key: str
     convert: Callable[[str], Any] | None = None
-
-    @property
-    def later(self) -> bool:
-        """Whether the setting behind it is used by a later release."""
-        return is_later(self.key)
 
     def value(self, text: str) -> Any:
         """What the variable's text means for the setting."""
@@ -102,7 +96,7 @@ ALIASES: tuple[Alias, ...] = (
     Alias("FIREWORKS_API_KEY", "training.fireworks_api_key"),
     # logs and tracking
     Alias("OPENCLAW_DEBUG", "tracking.log_level", _debug_level),
-    Alias("ROLLOUT_LOG_LEVEL", "tracking.log_level"),
+    Alias("ROLLOUT_LOG_LEVEL", "tracking.log_level", str.lower),
     Alias("OPENCLAW_RECORD_ENABLED", "tracking.record_enabled"),
     Alias("WANDB_API_KEY", "tracking.wandb_api_key"),
 )
@@ -121,5 +115,6 @@ SHORTHANDS: dict[str, str] = {
     "--checkpoint-dir": "training.save_path",
     "--gpus": "training.gpu_ids",
     "--num-epochs": "training.num_epochs",
+    "--judge": "evaluation.judge",
 }
 """Command-line flags that stand for a key; `--port 8000` is `gateway.port=8000`."""

@@ -6,7 +6,7 @@ It knows no single setting; `tree.py` and `learning.py` declare those.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,13 +32,13 @@ class Section(BaseModel):
 
 
 def setting(default: Any, doc: str) -> Any:
-    """A setting that this release uses."""
+    """A setting that does what it says."""
     return Field(default=default, description=doc)
 
 
-def later(default: Any, doc: str) -> Any:
-    """A setting that is accepted and checked now and used by a later release; `openclaw-rl config` says so."""
-    return Field(default=default, description=doc, json_schema_extra={"later": True})
+def limited(default: Any, doc: str, why: str, *, also: Sequence[Any] = ()) -> Any:
+    """A setting of which this release takes the default and `also` only; a start with another is refused with `why`."""
+    return Field(default=default, description=doc, json_schema_extra={"takes": [default, *also], "why": why})
 
 
 def mask_passwords(text: str) -> str:

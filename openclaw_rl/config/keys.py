@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -69,10 +70,38 @@ def suggest(key: str) -> str:
     return f"{at or 'the tree'} has: {', '.join(SECTIONS[at].model_fields)}"
 
 
-def is_later(key: str) -> bool:
-    """Whether the setting is accepted now and used by a later release."""
+def either(names: Sequence[str]) -> str:
+    """As a person lists them: "a", "a or b", "a, b or c"."""
+    *others, last = names
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The values of a setting that this release takes, and why it takes no others."""
+
+    takes: tuple[Any, ...]
+    why: str
+
+    @property
+    def advice(self) -> str:
+        """What a person does about it: "leave it at 1", "leave it unset, or at 1"."""
+        named = [
+            f"{value}".lower() if isinstance(value, bool) else f"{value}" for value in self.takes if value is not None
+        ]
+        if len(named) == len(self.takes):
+            return f"leave it at {named[0]}" if len(named) == 1 else f"set it to {either(named)}"
+        return f"leave it unset, or at {either(named)}" if named else "leave it unset"
+
+
+def limit_of(key: str) -> Limit | None:
+    """The limit that this release puts on a setting; None for most."""
     extra = LEAVES[key].json_schema_extra
-    return isinstance(extra, dict) and bool(extra.get("later"))
+    if not isinstance(extra, dict) or "takes" not in extra:
+        return None
+    takes = extra["takes"]
+    assert isinstance(takes, list)
+    return Limit(tuple(takes), str(extra["why"]))
 
 
 def kinds(key: str) -> frozenset[type]:

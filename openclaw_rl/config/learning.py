@@ -6,11 +6,20 @@ thing; formulas behind the training defaults are in arXiv 2603.10165.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
-from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, later, setting
+from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, limited, setting
 from openclaw_rl.types import Role
 
 JudgeName = Literal["rules", "endpoint", "self", "model", "function"]
@@ -25,195 +34,284 @@ def _as_chain(value: object) -> object:
 JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(min_length=1)]
 """One name, or several in the order in which they are asked."""
 
+_NO_ENVIRONMENTS = "environments come later; this release learns from conversations"
+_ONE_MACHINE = "this release runs on one machine"
+_ONE_GPU = "this release runs on one GPU, or on a CPU (engine.device=cpu)"
+_NO_CLOUD = "this release trains locally; cloud trainers come later"
+
 
 class MessageClassification(Section):
-    """Which roles carry the conversation and which accompany it."""
+    """What the messages after a reply count for, by their role. A role in neither list is not shown to the judge."""
 
-    main_line: tuple[Role, ...] = setting(("user", "assistant", "tool"), "Roles whose messages count as feedback.")
-    side: tuple[Role, ...] = setting(("system",), "Roles that only accompany; what only they follow is no feedback.")
+    main_line: tuple[Role, ...] = setting(
+        ("user", "assistant", "tool"), "Roles whose messages are feedback: a reply that one follows is judged."
+    )
+    side: tuple[Role, ...] = setting(
+        ("system",), "Roles that the judge is shown beside the feedback; of these, tool results alone are judged too."
+    )
+
+    @model_validator(mode="after")
+    def _name_each_role_once(self) -> Self:
+        if twice := sorted(set(self.main_line) & set(self.side)):
+            raise ValueError(f"{twice[0]} is in main_line and in side; keep it in one of them")
+        return self
 
 
 class RewardComputation(Section):
     """How a reward is made of what followed a turn."""
 
-    type: Literal["next_state_feedback"] = setting("next_state_feedback", "What is judged.")
-    aggregation: Literal["majority"] = setting("majority", "How votes become one score.")
-    num_samples: PositiveInt = setting(3, "Votes on one turn, where evaluation.num_judges is null.")
+    type: Literal["next_state_feedback"] = setting("next_state_feedback", "What is judged is what followed the reply.")
+    aggregation: Literal["majority"] = setting("majority", "The majority of the votes is the score.")
+    num_samples: PositiveInt = setting(3, "Votes on each turn where evaluation.num_judges is null.")
 
 
 class RolloutConfig(Section):
     """Sessions, and the episodes of agents in environments."""
 
-    session_timeout_s: PositiveFloat = setting(3600.0, "A session without a request for this long is closed.")
+    session_timeout_s: PositiveFloat = setting(3600.0, "A session ends this long after its last request.")
     collection_mode: Literal["async"] = setting("async", "Turns are collected while everything else goes on.")
-    max_concurrent_sessions: PositiveInt = later(100, "Episodes that run at once.")
+    max_concurrent_sessions: PositiveInt | None = setting(
+        None, "Most sessions open at once; a request that would open another gets a 429. null = no limit."
+    )
     trajectory_format: Literal["multi_turn"] = setting("multi_turn", "A trajectory is a whole session.")
     message_classification: MessageClassification = setting(
-        MessageClassification(), "Which roles carry the conversation."
+        MessageClassification(), "What messages count for, by their role."
     )
     reward_computation: RewardComputation = setting(RewardComputation(), "How rewards are made.")
-    num_workers: PositiveInt = later(4, "Processes that run episodes.")
-    max_turns: PositiveInt = later(10, "Most turns of one episode.")
-    min_turns: PositiveInt = setting(1, "Sessions shorter than this are not trained on.")
+    min_turns: PositiveInt = setting(1, "Sessions with fewer turns are not trained on.")
     session_aware: bool = setting(True, "Credit may flow along a session; false = each turn stands alone.")
-    parallel_envs: PositiveInt = later(16, "Environments open at once.")
-    function_path: Text | None = later(None, "Import path of a rollout of your own.")
-    task_type: Text | None = later(None, "Which kind of task the environment sets.")
-    benchmark: Text | None = later(None, "Which set of tasks the environment takes, such as swe-bench-lite.")
-    max_steps: PositiveInt = later(50, "Most steps of an agent in one task.")
-    tools_config: FsPath | None = later(None, "JSON file with the tools of the tool-call environment.")
+    num_workers: PositiveInt = limited(
+        4, "Processes that run episodes.", f"{_NO_ENVIRONMENTS}, as many at once as engine.max_active says"
+    )
+    parallel_envs: PositiveInt = limited(
+        16, "Environments open at once.", f"{_NO_ENVIRONMENTS}, as many at once as engine.max_active says"
+    )
+    max_turns: PositiveInt = limited(
+        10, "Most turns of one episode.", f"{_NO_ENVIRONMENTS}, which may be of any length"
+    )
+    max_steps: PositiveInt = limited(
+        50,
+        "Most steps of an agent in one task.",
+        f"{_NO_ENVIRONMENTS} (training.max_steps limits the steps of the optimiser)",
+    )
+    function_path: Text | None = limited(
+        None, "Import path of a rollout of your own.", f"{_NO_ENVIRONMENTS}, which the gateway records"
+    )
+    task_type: Text | None = limited(None, "Kind of task in an environment.", _NO_ENVIRONMENTS)
+    benchmark: Text | None = limited(None, "Set of tasks, such as swe-bench-lite.", _NO_ENVIRONMENTS)
+    tools_config: FsPath | None = limited(
+        None, "JSON file with the tools of the tool-call environment.", _NO_ENVIRONMENTS
+    )
 
 
 class EvaluationConfig(Section):
     """The judge: what it is, how often it votes, and what it accepts as a hint."""
 
-    judge: JudgeChain = setting(("rules",), "Which judge reads next states; of several, the next when one abstains.")
-    judge_model: Text | None = setting(None, "Model name that the endpoint judge asks for.")
-    judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible.")
+    judge: JudgeChain = setting(
+        ("rules",),
+        "Which judge reads what followed a reply; of several, the next where one abstains. A "
+        " judge_function, judge_path, judge_model or judge_url chooses its judge.",
+    )
+    judge_model: Text | None = setting(None, "Model that the endpoint judge asks for; chooses that judge.")
+    judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible; chooses that judge.")
     judge_api_key: Secret | None = setting(None, "Key of the endpoint judge.")
-    judge_path: FsPath | None = setting(None, "Weights of the model judge, a Hugging Face folder.")
-    judge_function: Text | None = setting(None, "Reward function of your own: package.module:name or file.py:name.")
-    judge_gpus: NonNegativeInt | None = later(None, "GPUs of the model judge; null = what is left.")
-    majority_voting: bool = setting(True, "Several votes, majority wins; false = the first valid vote.")
-    num_judges: PositiveInt | None = setting(None, "Votes on each question; null = reward_computation.num_samples (3).")
-    consensus_threshold: Share = setting(0.5, "Share of the votes that a score must exceed, else it abstains.")
+    judge_path: FsPath | None = setting(
+        None, "Weights of the model judge, a Hugging Face folder; chooses that judge. A reward class is made with it."
+    )
+    judge_function: Text | None = setting(
+        None, "Your own reward function, package.module:name or file.py:name; chooses the function judge."
+    )
+    judge_gpus: NonNegativeInt | None = limited(None, "GPUs of the model judge.", _ONE_GPU, also=(1,))
+    majority_voting: bool = setting(True, "Several votes, and the majority wins; false = the first valid vote.")
+    num_judges: PositiveInt | None = setting(
+        None, "Votes on each question; null = rollout.reward_computation.num_samples."
+    )
+    consensus_threshold: Share = setting(0.5, "Smallest share of the votes that a score needs; with less it abstains.")
     max_candidates: PositiveInt = setting(3, "Most hints kept for one turn.")
     judge_temperature: Annotated[float, Field(ge=0.0, le=2.0)] = setting(0.6, "Temperature of judges that are models.")
     judge_max_tokens: PositiveInt = setting(1024, "Longest answer of a judge that is a model.")
     judge_timeout_s: PositiveFloat = setting(60.0, "How long one vote may take.")
-    judge_retries: NonNegativeInt = setting(2, "How often one vote is asked for again after a failure of the network.")
-    judge_concurrency: PositiveInt = setting(4, "Most votes asked for at once.")
-    judge_daily_budget: PositiveInt | None = setting(None, "Most votes of the endpoint in 24 hours; null = any.")
-    judge_history_chars: PositiveInt = setting(8000, "How much of the history and of each long message a judge sees.")
-    max_attempts: PositiveInt = setting(8, "How often a turn is tried, at growing intervals, when the judge fails.")
-    canaries: bool = setting(True, "Mix known cases into every batch; a judge that gets them wrong is not believed.")
-    redact: bool = setting(True, "Take secrets out of everything that is sent to an endpoint judge.")
+    judge_retries: NonNegativeInt = setting(2, "How often a vote is asked for again after a network failure.")
+    judge_concurrency: PositiveInt = setting(4, "Most votes in progress at once.")
+    judge_daily_budget: PositiveInt | None = setting(
+        None, "Most votes asked of the endpoint in 24 hours; null = no limit."
+    )
+    judge_history_chars: PositiveInt = setting(
+        8000, "Characters that a judge sees of the history, and of each long message."
+    )
+    max_attempts: PositiveInt = setting(8, "How often a turn is tried, at growing intervals, while the judge fails.")
+    canaries: bool = setting(True, "Mix known cases into every batch, and do not believe a judge that gets them wrong.")
+    redact: bool = setting(True, "Remove secrets from everything that is sent to an endpoint judge.")
     eval_frequency: PositiveInt | None = setting(
-        None, "After every so many steps of a user what goes live is evaluated in the background; null = never."
+        None, "Evaluate the live version in the background after every so many steps of a user; null = never."
     )
 
 
 Decay = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+METHODS = ("combine", "binary", "opd")
+
+
+def _check_method(value: str) -> str:
+    if value not in METHODS and ":" not in value:
+        raise ValueError(f"expected {', '.join(METHODS)}, or package.module:name of a rule of your own")
+    return value
+
+
+Method = Annotated[str, AfterValidator(_check_method)]
+
 
 class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
-    method: Literal["combine", "binary", "opd"] = setting("combine", "Which signals train: scores, hints, or both.")
-    preset: Literal["default", "reference"] = setting(
-        "default", "Our recipe, or the published one, formula for formula: defaults of the keys below."
+    method: Method = setting(
+        "combine",
+        "What trains: scores (binary), hints (opd), or both (combine); or a rule of your own, as package.module:name "
+        "or file.py:name.",
     )
-    backend: Literal["local", "fsdp", "tinker", "fireworks"] = later("local", "Where the trainer runs.")
-    load_path: FsPath | None = later(None, "Weights that the trainer starts from; null = those being served.")
-    save_path: FsPath | None = setting(None, "Where checkpoints go; null = the data directory.")
+    preset: Literal["default", "reference"] = setting(
+        "default", "Our recipe, or the published one, formula for formula: it sets the defaults of the keys below."
+    )
+    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited("local", "Where the trainer runs.", _NO_CLOUD)
+    load_path: FsPath | None = setting(
+        None, "Weights to serve and train, apart from model.checkpoint_path, which then has the tokenizer."
+    )
+    save_path: FsPath | None = setting(None, "Where versions are saved; null = in the data directory.")
 
-    batch_size: PositiveInt = setting(8, "Samples that fire a step.")
+    batch_size: PositiveInt = setting(8, "Samples in one step.")
     max_wait_s: NonNegativeFloat | None = setting(
-        10.0, "A step also fires this long after the first waiting sample; null = only with a whole batch."
+        10.0, "A step starts this long after the first waiting sample even without a whole batch; null = never."
     )
     max_staleness: NonNegativeInt | None = setting(
-        16, "Samples of answers more than this many versions old are skipped; null = none are."
+        16, "Skip samples whose answers are more than this many versions old; null = none."
     )
     replay_max_age: NonNegativeInt = setting(
-        4, "A batch that is not full is filled up with samples of this many steps before it; 0 = with none."
+        4, "Fill a batch that is not full with samples of this many earlier steps; 0 = do not."
     )
     anchors: NonNegativeInt = setting(1, "Answers of the base model in each batch, against forgetting.")
     anchor_weight: NonNegativeFloat = setting(
-        0.25, "Strength of each such answer, as a share of the mean strength of the lessons in the batch."
+        0.25, "Weight of each anchor, as a share of the mean weight of the lessons in the batch."
     )
     exercises: NonNegativeInt = setting(
-        4, "Everyday questions in each batch on which a wish about the form, heard in two conversations, is practised."
+        4, "Everyday questions in each batch, to practise a wish about form that was heard in two conversations."
     )
     save_every: PositiveInt = setting(
-        10, "Every so many versions one is kept for good; and so are the last five, and the last five rejected."
+        10, "Keep every so many versions for good; the last five, and the last five rejected, are kept as well."
     )
-    seed: NonNegativeInt = setting(0, "Seed of everything that training draws.")
-    gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in.")
+    seed: NonNegativeInt = setting(0, "Seed of every random choice in training.")
+    gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in, to save memory.")
     learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(
-        3, "How often each batch is gone through, with a step of the optimiser each time; with use_lora=false 1."
+        3, "Passes over each batch, with one optimiser step each; with use_lora=false the default is 1."
     )
     batching: Literal["tree", "plain"] = setting(
-        "tree", "What answers have in common is computed once; plain: each with its whole prompt and all logits."
+        "tree", "Compute shared prefixes once (tree), or each answer with its whole prompt and all logits (plain)."
     )
     micro_batch_tokens: PositiveInt | None = setting(
-        None, "Most tokens of samples that are computed at once; null = as many as memory holds."
+        None, "Most tokens computed at once; null = as many as memory holds."
     )
-    adam_betas: tuple[Decay, Decay] = setting((0.9, 0.999), "Decay of AdamW's two averages.")
-    weight_decay: NonNegativeFloat = setting(0.0, "Weight decay of AdamW.")
+    adam_betas: tuple[Decay, Decay] = setting((0.9, 0.999), "AdamW's betas.")
+    weight_decay: NonNegativeFloat = setting(0.0, "AdamW's weight decay.")
     clip_grad_norm: PositiveFloat = setting(1.0, "Largest norm of the gradient.")
     use_gradient_checkpointing: bool | None = setting(
-        None, "Compute activations again instead of keeping them; null = as far as memory asks for it."
+        None, "Recompute activations instead of keeping them; null = where memory is short."
     )
-    offload_activations: bool = setting(False, "Keep activations of a GPU in the host's memory.")
+    offload_activations: bool = setting(False, "Keep a GPU's activations in the host's memory.")
 
-    binary_weight: NonNegativeFloat = setting(0.2, "Weight of the score's loss, w_rl; 0 trains on hints alone.")
-    opd_weight: NonNegativeFloat = setting(1.0, "Weight of the hint's loss, w_opd; 0 trains on scores alone.")
-    ppo_clip_ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(0.2, "Lower clip of the ratio, epsilon.")
-    ppo_clip_ratio_high: PositiveFloat | None = setting(0.28, "Upper clip of the ratio; null = as the lower.")
-    critic: bool = setting(False, "Learn what to expect of an answer, token by token, and measure advantages by it.")
+    binary_weight: NonNegativeFloat = setting(0.2, "Weight of the loss from scores, w_rl; 0 = train on hints alone.")
+    opd_weight: NonNegativeFloat = setting(1.0, "Weight of the loss from hints, w_opd; 0 = train on scores alone.")
+    ppo_clip_ratio: Annotated[float, Field(gt=0.0, lt=1.0)] = setting(
+        0.2, "Lower clip of the probability ratio, epsilon."
+    )
+    ppo_clip_ratio_high: PositiveFloat | None = setting(
+        0.28, "Upper clip of the probability ratio; null = the same as the lower."
+    )
+    critic: bool = setting(
+        False,
+        "Train a value head, and measure advantages against it; value_clip, value_clip_ratio or value_coef choose it.",
+    )
     value_coef: PositiveFloat = setting(0.5, "Weight of the critic's loss.")
-    value_clip: bool = setting(False, "Clip the critic's loss.")
-    value_clip_ratio: PositiveFloat = setting(0.2, "How far a value may move where value_clip is on.")
-    gae_gamma: Share = setting(0.99, "Discount of later turns of a session.")
-    gae_lambda: Share = setting(0.95, "Decay of the session's advantage estimate.")
+    value_clip: bool = setting(False, "Clip the critic's loss; chooses the critic.")
+    value_clip_ratio: PositiveFloat = setting(0.2, "How far a value may move in one step; chooses value_clip.")
+    gae_gamma: Share = setting(
+        0.99, "Discount of later turns in a session, gamma; chooses training.advantage=session_gae."
+    )
+    gae_lambda: Share = setting(0.95, "Lambda of the session's GAE; chooses training.advantage=session_gae.")
     advantage: Literal["baseline", "raw", "group", "session_gae", "step_wise"] = setting(
-        "baseline", "What a score is measured against: the user's running mean, nothing, siblings, or the session."
+        "baseline",
+        "What a reward is measured against. A turn of a conversation: the running mean of its line (baseline), other "
+        "answers to the same request (group), the rewards that followed (session_gae), nothing (raw, step_wise). A "
+        "step of an attempt at a task: the other attempts (baseline, group), the scores of the steps that followed "
+        "(session_gae), outcome plus step score at the same step of the other attempts (step_wise), nothing (raw).",
     )
     baseline_decay: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
-        0.05, "Weight of a new score in the running mean, once there are 1 / baseline_decay of them."
+        0.05, "Weight of a new score in the running mean, once there are 1 / baseline_decay scores."
     )
     hint_placement: Literal["after_history", "last_user"] = setting(
-        "after_history", "Where the teacher reads the hint: beside the action, or in the last message of the user."
+        "after_history", "Where the teacher reads the hint: right before the answer, or in the user's last message."
     )
     unhinted_opd: bool = setting(
-        False, "Distil scored answers without a hint too, from the teacher on the very same prompt."
+        False, "Distil scored answers that have no hint too, from the teacher on the same prompt."
     )
     logprob_temperature: PositiveFloat | None = setting(
-        None, "Temperature that log-probs are taken at; null = that of each turn."
+        None, "Temperature at which log-probs are computed; null = each turn's own."
     )
-    loss_per_token: bool = setting(False, "Mean over all tokens of a batch, not over each answer's first.")
+    loss_per_token: bool = setting(
+        False, "Average the loss over all tokens of a batch, instead of over each answer first."
+    )
     truncated: Literal["hint", "score", "skip"] = setting(
-        "hint", "Answers cut at their length limit: learned from by hints alone, scored -1, or left out."
+        "hint", "Answers cut at their length limit: train on their hints alone, score them -1, or skip them."
     )
     claims: Literal["skip", "learn"] = setting(
-        "skip", "What is said about the matter of an answer, and scores that rest on it: left out, or learned as well."
+        "skip", "Claims of a user about facts, and scores that rest on them: skip them, or learn them too."
     )
-    accepted_rewrites: bool = setting(True, "What the user accepts after a change also answers the first request.")
-    max_user_share: Share = setting(1.0, "Largest share of one user in a batch.")
-    max_session_share: Share = setting(1.0, "Largest share of one session in a batch.")
-    kl_coef: NonNegativeFloat = setting(0.0, "Weight of the divergence from the base model; 0 costs nothing.")
+    accepted_rewrites: bool = setting(
+        True, "Train on an answer that the user accepted after a change as an answer to the first request."
+    )
+    max_user_share: Share = setting(1.0, "Largest share of a batch that one user may have.")
+    max_session_share: Share = setting(1.0, "Largest share of a batch that one session may have.")
+    kl_coef: NonNegativeFloat = setting(0.0, "Weight of the KL divergence from the base model; 0 costs nothing.")
 
-    top_k: PositiveInt = setting(4, "Width of the student's and the teacher's sets of likely tokens.")
+    top_k: PositiveInt = setting(4, "Width of the student's and the teacher's top-k sets.")
     hint_selection: Literal["sequence_optimal", "token_optimal", "shortest"] = setting(
-        "sequence_optimal", "Which of several hints teaches."
+        "sequence_optimal", "Which hint teaches: the best for the answer, the best for each token, or the shortest."
     )
     subset_mode: Literal["student", "teacher", "overlap", "union"] = setting(
-        "student", "Which tokens distillation moves."
+        "student", "Whose top-k tokens distillation moves."
     )
-    distillation: Literal["topk", "token", "reverse_kl"] = setting("topk", "How the teacher's distribution is learned.")
-    importance_clip: PositiveFloat | None = setting(2.0, "Largest importance weight of a sample; null = no correction.")
+    distillation: Literal["topk", "token", "reverse_kl"] = setting(
+        "topk", "How the teacher is distilled: top-k, sampled tokens, or reverse KL."
+    )
+    importance_clip: PositiveFloat | None = setting(2.0, "Largest importance weight of a token; null = no correction.")
     sequence_ratio: bool = setting(False, "One probability ratio for a whole answer (GSPO).")
-    dual_clip: Annotated[float, Field(gt=1.0)] | None = setting(None, "Second clip of the loss for bad answers.")
-    kl_type: Literal["k1", "k2", "k3"] = setting("k3", "Estimator of the divergence that kl_coef weighs.")
+    dual_clip: Annotated[float, Field(gt=1.0)] | None = setting(
+        None, "Second clip of the loss, for negative advantages; null = none."
+    )
+    kl_type: Literal["k1", "k2", "k3"] = setting("k3", "Estimator of the KL divergence that kl_coef weighs.")
     entropy_coef: NonNegativeFloat = setting(0.0, "Weight of the entropy bonus; 0 costs nothing.")
-    custom_loss: Text | None = setting(None, "A loss of your own: package.module:name or file.py:name.")
-    adv_diff_clip: NonNegativeFloat = setting(1.0, "Largest gap of teacher and student log-prob; 0 = no limit.")
+    custom_loss: Text | None = setting(None, "Your own loss: package.module:name or file.py:name.")
+    adv_diff_clip: NonNegativeFloat = setting(
+        1.0, "Largest gap between the log-probs of teacher and student; 0 = no limit."
+    )
     hint_extraction_model: Text | None = setting(
-        None, "Model that the endpoint is asked for hints; null = judge_model."
+        None, "Model that the endpoint judge asks for hints; null = judge_model. Chooses that judge."
     )
 
     teacher: Literal["base", "current", "ema", "path"] | None = setting(
         None, "Whose weights read the hint; null = path where teacher_path is given, else base."
     )
-    teacher_source: Literal["trainer", "engine"] = later("trainer", "Which worker computes the teacher.")
-    teacher_path: FsPath | None = setting(None, "Hugging Face folder of the teacher where teacher is path.")
-    teacher_load_path: FsPath | None = later(None, "Teacher weights apart from that folder; null = in it.")
+    teacher_source: Literal["trainer", "engine"] = limited(
+        "trainer",
+        "Which worker computes the teacher.",
+        "this release computes the teacher in the trainer, beside the student (megatron in the variable)",
+    )
+    teacher_path: FsPath | None = setting(None, "Hugging Face folder of the teacher; chooses teacher=path.")
+    teacher_load_path: FsPath | None = setting(None, "Another name of teacher_path, which it sets.")
     teacher_temperature: PositiveFloat = setting(1.0, "Temperature of the teacher's distribution.")
-    ema_decay: Share = setting(0.99, "How much of the slow average stays at each step, where teacher is ema.")
-    teacher_gpus: NonNegativeInt | None = later(None, "GPUs of a teacher of its own; null = the trainer's.")
+    ema_decay: Share = setting(0.99, "Share of the moving average that stays at each step, where teacher is ema.")
+    teacher_gpus: NonNegativeInt | None = limited(None, "GPUs of the teacher.", _ONE_GPU, also=(1,))
 
     use_lora: bool = setting(True, "Train a LoRA adapter; false = all weights.")
     lora_rank: PositiveInt = setting(16, "Rank of the adapter.")
@@ -221,57 +319,74 @@ class TrainingConfig(Section):
     lora_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(0.0, "Dropout in front of the adapter.")
     lora_target_modules: tuple[Text, ...] = setting(("all-linear",), "Layers that get one: names, or all-linear.")
 
-    num_gpus: NonNegativeInt | None = later(None, "GPUs of this node for everything together; null = all.")
-    actor_gpus: NonNegativeInt | None = later(None, "GPUs that train; null = what is left.")
-    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPUs that train, by number; empty = any.")
-    gpus_per_node: PositiveInt | None = later(None, "Trainer processes on each node; null = one per GPU.")
-    nnodes: PositiveInt = later(1, "Nodes that train together.")
-    node_rank: NonNegativeInt = later(0, "Number of this node among them.")
-    master_addr: Text = later("localhost", "Address of node 0.")
-    master_port: Port = later(6000, "Port of node 0.")
-    tinker_api_key: Secret | None = later(None, "Key of the Tinker back end.")
-    tinker_project_id: Text | None = later(None, "Project of the Tinker back end.")
-    fireworks_api_key: Secret | None = later(None, "Key of the Fireworks back end.")
+    num_gpus: NonNegativeInt | None = limited(None, "GPUs of this machine to use.", _ONE_GPU, also=(1,))
+    actor_gpus: NonNegativeInt | None = limited(None, "GPUs that train.", _ONE_GPU, also=(1,))
+    device: Literal["auto", "cpu", "cuda"] | None = setting(None, "Where the trainer computes; null = engine.device.")
+    dtype: Literal["auto", "float32", "bfloat16"] | None = setting(
+        None, "Precision that a GPU trains in; null = engine.dtype. A CPU trains in float32."
+    )
+    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPU that trains, by its number; empty = the first.")
+    gpus_per_node: PositiveInt | None = limited(None, "Trainer processes on each machine.", _ONE_GPU, also=(1,))
+    nnodes: PositiveInt = limited(1, "Machines that train together.", _ONE_MACHINE)
+    node_rank: NonNegativeInt = limited(0, "Number of this machine among them.", _ONE_MACHINE)
+    master_addr: Text = limited(
+        "localhost",
+        "Address of machine 0.",
+        _ONE_MACHINE,
+        also=("127.0.0.1", "::1"),
+    )
+    master_port: Port = setting(6000, "Port of machine 0; one machine alone opens none.")
+    tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
+    tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
+    fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
 
 
 class ReleaseConfig(Section):
-    """How a new version proves itself before it serves."""
+    """What a new version must pass before it serves, and after."""
 
-    max_kl: PositiveFloat = setting(1.0, "Farthest that a candidate may be from its parent, nats a token.")
+    max_kl: PositiveFloat = setting(1.0, "Largest KL divergence of a candidate from its parent, in nats per token.")
     max_kl_prompt: PositiveFloat = setting(
-        2.0, "The same of what it says itself to any single prompt, the user's own among them."
+        2.0, "The same over its own answers to any single prompt, the user's prompts included."
     )
     max_length: Annotated[float, Field(gt=1.0)] = setting(
-        1.5, "Longest that its answers may be, as a multiple of its parent's or the base model's."
+        1.5, "Most that its answers may grow, as a multiple of the length of its parent's or the base model's."
     )
-    min_distinct: Share = setting(0.35, "Least share of different token pairs in a candidate's answers to the probes.")
-    max_repetition: Share = setting(0.2, "How much more than the base model it may repeat itself, share of 3-grams.")
-    min_entropy: Share = setting(0.25, "Least entropy of its answers, as a share of the base model's.")
-    max_empty: Share = setting(0.1, "How many more of its answers than the base model's may be empty.")
-    max_broken_calls: Share = setting(0.3, "How many more of its answers may be broken tool calls, where tools are.")
-    max_refusals: Share = setting(0.25, "How many more of its answers may refuse.")
-    max_questions: Share = setting(0.3, "How many more of its answers may only ask back.")
-    max_flattery: Share = setting(0.3, "How many more of its answers may flatter who asks.")
-    max_off_topic: Share = setting(0.3, "How much less than the base model's its answers may be on topic.")
-    capability_items: NonNegativeInt = setting(400, "Questions with a known answer that it is asked; 0 = none.")
-    max_capability_loss: Share = setting(0.045, "Most of these that it may lose to its parent, beyond chance.")
-    max_capability_loss_from_base: Share = setting(0.06, "The same against the base model, over all versions.")
-    replay_turns: NonNegativeInt = setting(8, "Last turns of the user that a candidate is tried on.")
-    replay_tokens: PositiveInt = setting(1024, "Longest prompt and reply of these, in tokens.")
+    min_distinct: Share = setting(0.35, "Smallest share of distinct token pairs in its answers to the probes.")
+    max_repetition: Share = setting(
+        0.2, "How much more it may repeat itself than the base model, as a share of 3-grams."
+    )
+    min_entropy: Share = setting(0.25, "Smallest entropy of its answers, as a share of the base model's.")
+    max_empty: Share = setting(0.1, "How many more empty answers it may give than the base model, as a share of all.")
+    max_broken_calls: Share = setting(
+        0.3, "How many more broken tool calls it may make where there are tools, as a share."
+    )
+    max_refusals: Share = setting(0.25, "How many more of its answers may be refusals, as a share.")
+    max_questions: Share = setting(0.3, "How many more of its answers may only ask a question back, as a share.")
+    max_flattery: Share = setting(0.3, "How many more of its answers may be flattery, as a share.")
+    max_off_topic: Share = setting(0.3, "How much less on topic its answers may be than the base model's.")
+    capability_items: NonNegativeInt = setting(
+        400, "Questions with a known answer that a candidate is asked; 0 = none."
+    )
+    max_capability_loss: Share = setting(
+        0.045, "Largest share of these that it may lose against its parent, beyond chance."
+    )
+    max_capability_loss_from_base: Share = setting(0.06, "The same against the base model, over all versions together.")
+    replay_turns: NonNegativeInt = setting(8, "How many of the user's last turns a candidate is tried on.")
+    replay_tokens: PositiveInt = setting(1024, "Longest prompt and reply of such a turn, in tokens.")
     max_against: NonNegativeFloat = setting(
-        0.1, "How far it may go, in nats a token, against what the user said about these; beyond chance."
+        0.1, "How far it may move against the user's reactions to these turns, in nats per token, beyond chance."
     )
-    answer_tokens: PositiveInt = setting(128, "Longest answer of a version to a probe.")
+    answer_tokens: PositiveInt = setting(128, "Longest answer to a probe, in tokens.")
     probe_tokens: Annotated[int, Field(ge=256)] = setting(
-        256, "Tokens over which engine and trainer must agree about the change."
+        256, "Tokens over which engine and trainer compare the change that a step made."
     )
     min_correlation: Share = setting(
-        0.99, "Least correlation of what both say of it, of that which rounding leaves possible."
+        0.99, "Smallest correlation of the two changes, as a share of what rounding allows."
     )
-    watch: bool = setting(True, "Watch the version that answers, and go back to its parent when it does badly.")
-    watch_turns: PositiveInt = setting(50, "Last turns of the parent that the version is held against.")
+    watch: bool = setting(True, "Watch the live version, and roll back to its parent when people react worse to it.")
+    watch_turns: PositiveInt = setting(50, "How many of the parent's last turns the live version is compared with.")
     alarm_odds: Annotated[float, Field(gt=1.0)] = setting(
-        1000.0, "Go back when its turns are so many times likelier for a bad version than for its parent."
+        1000.0, "Roll back when its turns are this many times likelier for a bad version than for its parent."
     )
 
 
@@ -285,12 +400,12 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidat
 class TrackingConfig(Section):
     """Logs and experiment tracking. Nothing here changes what is learned."""
 
-    log_level: LogLevel = setting("info", "How much is logged; never conversation text.")
-    record_enabled: bool = setting(False, "Also write a JSON line for each judged turn and step, in DIR/records.")
+    log_level: LogLevel = setting("info", "What is logged, never conversation text; debug also goes to the terminal.")
+    record_enabled: bool = setting(False, "Write a JSON line for each judged turn and each step to DIR/records.")
     wandb_mode: Literal["disabled", "offline", "online"] = setting(
-        "disabled", "Weights & Biases; offline keeps runs in DIR/wandb."
+        "disabled", "Weights & Biases; offline keeps runs in DIR/wandb. A key chooses online."
     )
-    wandb_api_key: Secret | None = setting(None, "Key of Weights & Biases, needed online.")
-    wandb_project: Text = setting("openclaw-rl", "Project that runs are filed under.")
+    wandb_api_key: Secret | None = setting(None, "Key of Weights & Biases; chooses tracking.wandb_mode=online.")
+    wandb_project: Text = setting("openclaw-rl", "Project of the runs.")
     wandb_run_name: Text | None = setting(None, "Name of the run; null = openclaw-rl-METHOD.")
-    tensorboard_dir: FsPath | None = setting(None, "Where TensorBoard files go; null = none.")
+    tensorboard_dir: FsPath | None = setting(None, "Folder for TensorBoard files; null = none are written.")

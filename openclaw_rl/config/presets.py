@@ -1,14 +1,20 @@
-"""Presets: named sets of values that take the place of the class defaults. Whatever anybody sets is stronger.
+"""Values that other values choose: presets, and settings that make no sense without another one.
 
-What differs between them, and why, is the table in docs/algorithms.md.
+A preset takes the place of class defaults. A choice follows from what somebody set: `evaluation.judge_model=gpt-4` is a
+wish for an endpoint judge. Whatever a person sets outright is stronger, unless the choice comes from a stronger source:
+`PRM_TEACHER_HF` in the environment beats `teacher: base` in a file. Why the presets differ is in docs/algorithms.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+
+from openclaw_rl.config.keys import LEAVES
+from openclaw_rl.errors import ConfigError
 
 _BOOL = TypeAdapter(bool)
 
@@ -43,7 +49,7 @@ _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "n
 
 def preset_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that the preset among these values, by dotted key, moves; unknown names are the tree's business."""
-    has_adapter = _has_adapter(values.get("training.use_lora", True))
+    has_adapter = _is_on(values.get("training.use_lora", True), otherwise=True)
     if values.get("training.preset") == "reference":
         chosen = {**_PUBLISHED, **_PUBLISHED_ADAPTER} if has_adapter else _PUBLISHED
     else:
@@ -51,9 +57,106 @@ def preset_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"training.{name}": value for name, value in chosen.items()}
 
 
-def _has_adapter(written: Any) -> bool:
-    """As the tree will read it: sources write false in several ways, and what is neither is the tree's business."""
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whoever sets `key` also chooses `value` for `target`; None stands for the value of `key` itself."""
+
+    key: str
+    target: str
+    value: Any = None
+
+
+CHOICES = (
+    Choice("evaluation.judge_function", "evaluation.judge", ("function",)),
+    Choice("evaluation.judge_path", "evaluation.judge", ("model",)),
+    Choice("evaluation.judge_model", "evaluation.judge", ("endpoint",)),
+    Choice("evaluation.judge_url", "evaluation.judge", ("endpoint",)),
+    Choice("training.hint_extraction_model", "evaluation.judge", ("endpoint",)),
+    Choice("training.gae_lambda", "training.advantage", "session_gae"),
+    Choice("training.gae_gamma", "training.advantage", "session_gae"),
+    Choice("training.value_clip_ratio", "training.value_clip", True),
+    Choice("training.value_clip", "training.critic", True),
+    Choice("training.value_coef", "training.critic", True),
+    Choice("training.teacher_load_path", "training.teacher_path"),
+    Choice("training.teacher_path", "training.teacher", "path"),
+    Choice("tracking.wandb_api_key", "tracking.wandb_mode", "online"),
+)
+"""In this order: a target may choose in its turn."""
+
+
+_STRICT = ("training.advantage", "training.value_clip", "training.critic")
+"""Targets that nobody sets against a choice on purpose; of the others, such as the judge, one is named to override."""
+
+
+def choose(values: Mapping[str, Any], ranks: Mapping[str, int]) -> Iterator[tuple[str, Any, str]]:
+    """Each (target, value, key that chose it). `ranks` says how strong the source of each value is.
+
+    ConfigError where two settings of one source choose differently, or a switch is set against what depends on it.
+    """
+    values, ranks = dict(values), dict(ranks)
+    chosen_by: dict[str, str] = {}
+    for choice in CHOICES:
+        key, target = choice.key, choice.target
+        rank, rival = ranks.get(key, -1), ranks.get(target, -1)
+        if rank < 0 or not _is_set(values[key]):
+            continue
+        value = values[key] if choice.value is None else choice.value
+        before = chosen_by.get(target)
+        is_checkpoint = before == "evaluation.judge_function" and key == "evaluation.judge_path"
+        if is_checkpoint or _holds(values.get(target), value):
+            continue
+        if rank < rival or (rank == rival and before is None):  # named outright
+            _refuse_contradiction(chosen_by.get(key, key), values, target)
+            continue
+        if rank == rival:
+            raise ConfigError(
+                f"{before} and {key} choose different values of {target}: "
+                f"{_shown(values[target])} and {_shown(value)}; set {target} to one of them"
+            )
+        values[target], ranks[target], chosen_by[target] = value, rank, key
+        yield target, value, key
+
+
+def _refuse_contradiction(key: str, values: Mapping[str, Any], target: str) -> None:
+    """A value at its default is no wish: a whole tree that was written to a file can be read again."""
+    value = values[key]
+    if target in _STRICT and str(value).lower() != str(LEAVES[key].default).lower():
+        raise ConfigError(
+            f"{key} = {str(value).lower()} needs another {target} than {str(values[target]).lower()}: "
+            f"leave {key} at {str(LEAVES[key].default).lower()}, or {target} out"
+        )
+
+
+def weights_apart(values: Mapping[str, Any]) -> dict[str, Any]:
+    """`training.load_path` has the weights that are served and trained, and the checkpoint beside it the tokenizer."""
+    if (weights := values.get("training.load_path")) is None:
+        return {}
+    moved = {"model.checkpoint_path": weights}
+    checkpoint = values.get("model.checkpoint_path")
+    if values.get("model.tokenizer_path") is None and checkpoint not in (None, weights):
+        moved["model.tokenizer_path"] = checkpoint
+    return moved
+
+
+def _holds(given: Any, value: Any) -> bool:
+    if not isinstance(value, tuple) or given is None:
+        return bool(given == value)
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+    return set(value) <= set(names)
+
+
+def _is_set(value: Any) -> bool:
+    is_number = isinstance(value, float | int) and not isinstance(value, bool)
+    return value is not None and (is_number or _is_on(value, otherwise=True))
+
+
+def _is_on(written: Any, *, otherwise: bool) -> bool:
+    """As the tree will read it: sources write false in several ways, and what is no switch is `otherwise`."""
     try:
         return _BOOL.validate_python(written)
     except ValidationError:
-        return True
+        return otherwise
+
+
+def _shown(value: Any) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)

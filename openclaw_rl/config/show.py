@@ -1,27 +1,31 @@
-"""Settings for people: the resolved tree as YAML, a row for each key, and what this release cannot do yet."""
+"""Settings for people: the resolved tree as YAML, a row for each key, and what a start is refused for."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from openclaw_rl.config.keys import LEAVES, is_later
+from openclaw_rl.config.aliases import ALIASES
+from openclaw_rl.config.keys import LEAVES, either, limit_of
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
-from openclaw_rl.config.tree import AVAILABLE_ENGINES, Config
+from openclaw_rl.config.tree import Config
 from openclaw_rl.errors import ConfigError
+
+_LEARNING = ("evaluation.", "training.", "release.", "rollout.")
+_SERVING_TOO = ("training.num_gpus", "training.gpus_per_node", "training.nnodes")
+"""How many GPUs and machines somebody means to use concerns a server that only serves as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRow:
-    """One setting as `openclaw-rl config` shows it. `later`: accepted, and used by a later release."""
+    """One setting as `openclaw-rl config` shows it."""
 
     key: str
     value: str
     source: str
-    later: bool
     doc: str
 
 
@@ -34,24 +38,58 @@ def explain(loaded: LoadedConfig) -> list[ConfigRow]:
     """Every setting in tree order, with its value, who set it and what it is for; secrets hidden."""
     tree = loaded.config.model_dump(mode="json")
     return [
-        ConfigRow(
-            key=key,
-            value=_show(_at(tree, key)),
-            source=loaded.sources[key],
-            later=is_later(key) or (key == "engine.type" and loaded.config.engine.type not in AVAILABLE_ENGINES),
-            doc=field.description or "",
-        )
-        for key, field in LEAVES.items()
+        ConfigRow(key=key, value=_show(_at(tree, key)), source=loaded.sources[key], doc=doc_of(key)) for key in LEAVES
     ]
 
 
-def require_available(config: Config) -> None:
-    """Refuse what the tree accepts but this release cannot start."""
-    if config.engine.type not in AVAILABLE_ENGINES:
-        raise ConfigError(
-            f"engine.type = {config.engine.type} comes with a later release; "
-            f"this one starts: {', '.join(AVAILABLE_ENGINES)}"
-        )
+def doc_of(key: str) -> str:
+    """What a setting is for, and which values this release takes where it does not take all."""
+    doc, limit = LEAVES[key].description or "", limit_of(key)
+    return doc if limit is None else f"{doc} Limited: {limit.why}; {limit.advice}."
+
+
+def require_available(config: Config, *, learn: bool = True) -> None:
+    """ConfigError, a line for each setting, where a start asks for more than this release does.
+
+    Without `learn` the settings of judging and training are not looked at, except how many GPUs and machines there are.
+    """
+    if refusals := list(_refusals(config, learn=learn)):
+        raise ConfigError("\n".join(refusals))
+
+
+def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
+    tree = config.model_dump(mode="json")
+    for key in LEAVES:
+        value, limit = _at(tree, key), limit_of(key)
+        if (
+            limit is not None
+            and value not in limit.takes
+            and (learn or key in _SERVING_TOO or not key.startswith(_LEARNING))
+        ):
+            yield f"{_named(key)} = {_show(value)}: {limit.why}; {limit.advice}"
+    parts = {
+        "engine.gpu_ids": config.engine.gpu_ids,
+        **({"training.gpu_ids": config.training.gpu_ids} if learn else {}),
+    }
+    for key, gpus in parts.items():
+        if len(gpus) > 1:
+            one = "serves" if key.startswith("engine") else "trains"
+            yield f"{key} = {','.join(map(str, gpus))}: this release {one} on one GPU; name one, such as {gpus[0]}"
+    weights = {"training.load_path": config.training.load_path}
+    if learn:
+        weights["training.teacher_load_path"] = config.training.teacher_load_path
+    for key, path in weights.items():
+        if path is not None and not (path / "config.json").is_file():
+            yield (
+                f"{_named(key)} = {path}: there is no config.json in it, and this release reads Hugging Face folders "
+                "only, no torch-dist checkpoints; name such a folder, or unset it"
+            )
+
+
+def _named(key: str) -> str:
+    """The key with the variables that stand for it: `training.nnodes (variable NNODES)`."""
+    variables = [alias.variable for alias in ALIASES if alias.key == key]
+    return f"{key} (variable {either(variables)})" if variables else key
 
 
 def _at(tree: Mapping[str, Any], key: str) -> Any:

@@ -1,7 +1,7 @@
 """Where settings come from: defaults < the preset < files < alias variables < OPENCLAW_RL__ variables < arguments.
 
-Each value remembers who set it. A key that does not exist, in whatever source, is an error that names the
-nearest one that does. It does not know what a setting means.
+Each value remembers who set it. A key that does not exist, in whatever source, is an error that names the nearest one
+that does. What a setting means, and what it chooses besides (`presets.py`), is not known here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 from openclaw_rl.config.aliases import ALIASES, SYSTEM_ALIASES, Alias
 from openclaw_rl.config.fields import HIDDEN, mask_passwords
 from openclaw_rl.config.keys import LEAVES, SECTIONS, join, kinds, resolve
-from openclaw_rl.config.presets import preset_defaults
+from openclaw_rl.config.presets import choose, preset_defaults, weights_apart
 from openclaw_rl.config.text import parse_for, parse_value, read_file
 from openclaw_rl.config.tree import Config
 from openclaw_rl.errors import ConfigError
@@ -35,7 +35,8 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
-    """The settings, and for every key who set it: "default", "preset X", "file a.yaml", "env X", "command line"."""
+    """The settings, and for every key who set it: "default", "preset X", "file a.yaml", "env X", "command line", or
+    "chosen by KEY" where another setting made the choice."""
 
     config: Config
     sources: Mapping[str, str]
@@ -48,23 +49,31 @@ def load_config(
     env = os.environ if env is None else env
     layers = (
         # The operating system's conventions move a default; what a person wrote down is stronger.
-        *_from_aliases(SYSTEM_ALIASES, env),
-        *_from_files(files),
-        *_from_aliases(ALIASES, env),
-        *_from_env(env),
-        *_from_overrides(overrides),
+        _from_aliases(SYSTEM_ALIASES, env),
+        *([layer] for layer in _from_files(files)),
+        _from_aliases(ALIASES, env),
+        _from_env(env),
+        _from_overrides(overrides),
     )
     values: Settings = {}
+    ranks: dict[str, int] = {}
     sources = dict.fromkeys(LEAVES, DEFAULT)
-    for source, settings in layers:
-        for key, value in settings.items():
-            _refuse_bool(key, value, source)
-            values[key] = value
-            sources[key] = source
-    for key, value in preset_defaults(values).items():
-        if key not in values:
-            values[key] = value
-            sources[key] = f"preset {values.get('training.preset', 'default')}"
+
+    def put(settings: Settings, source: str) -> None:
+        values.update(settings)
+        sources.update(dict.fromkeys(settings, source))
+
+    for rank, layer in enumerate(layers):
+        for source, settings in layer:
+            for key, value in settings.items():
+                _refuse_bool(key, value, source)
+                ranks[key] = rank
+            put(settings, source)
+    for target, value, key in choose(values, ranks):
+        put({target: value}, f"chosen by {key}")
+    put(weights_apart(values), "chosen by training.load_path")
+    moved = {key: value for key, value in preset_defaults(values).items() if key not in values}
+    put(moved, f"preset {values.get('training.preset', 'default')}")
     try:
         config = Config.model_validate(_nest(values))
     except ValidationError as error:
@@ -165,10 +174,14 @@ def _refuse_bool(key: str, value: Any, source: str) -> None:
 
 def _describe(detail: ErrorDetails, sources: Mapping[str, str]) -> str:
     path = [str(part) for part in detail["loc"]]
-    key = next(key for end in range(len(path), 0, -1) if (key := ".".join(path[:end])) in LEAVES)
+    key = next((key for end in range(len(path), 0, -1) if (key := ".".join(path[:end])) in LEAVES), None)
+    if key is None:  # a whole section
+        return f"{'.'.join(path)}: {detail['msg'].removeprefix('Value error, ')}"
     where = "".join(f"[{part}]" for part in path[key.count(".") + 1 :])
     shown = HIDDEN if SecretStr in kinds(key) else mask_passwords(repr(detail["input"]))
     reason = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "literal_error" and len(legal := get_args(LEAVES[key].annotation)) == 1:
+        reason = f"{legal[0]} is the only value: {(LEAVES[key].description or '').rstrip('.')}"
     if detail["type"] == "extra_forbidden":
         reason = f"unknown; an entry of {key} has: {', '.join(get_args(LEAVES[key].annotation)[0].model_fields)}"
     return f"{key}{where} = {shown} ({sources[key]}): {reason}"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from openclaw_rl.config.fields import FsPath, Port, Regex, Reuse, Secret, Section, Text, Url, later, setting
+from openclaw_rl.config.fields import FsPath, Port, Regex, Reuse, Secret, Section, Text, Url, limited, setting
 from openclaw_rl.config.learning import (
     EvaluationConfig,
     ReleaseConfig,
@@ -34,9 +34,9 @@ class ModelConfig(Section):
     tokenizer_path: FsPath | None = setting(None, "Local folder with the tokenizer; null = beside the weights.")
     served_name: Text | None = setting(None, "The name that /v1/models lists; null = model.name.")
     cache_dir: FsPath = setting(
-        "~/.cache/openclaw-rl/models", "Where fetched and converted models lie; XDG_CACHE_HOME moves it."
+        "~/.cache/openclaw-rl/models", "Where fetched and converted models are kept; XDG_CACHE_HOME moves it."
     )
-    hub_token: Secret | None = setting(None, "Hugging Face token, for models on the hub that ask for one.")
+    hub_token: Secret | None = setting(None, "Hugging Face token, for hub models that need one.")
 
 
 class GatewayConfig(Section):
@@ -45,24 +45,24 @@ class GatewayConfig(Section):
     host: Text = setting("127.0.0.1", "Address to listen on; one that is not loopback needs require_key.")
     port: Port = setting(30000, "Port to listen on; 0 takes any free one.")
     require_key: bool = setting(True, "Refuse requests that carry no valid key.")
-    api_key: Secret | None = setting(None, "One more key of the local user, beside the one in the data directory.")
-    allowed_hosts: tuple[Text, ...] = setting((), "Host names that requests may use beside loopback and gateway.host.")
+    api_key: Secret | None = setting(None, "A second key for the local user, beside the one in the data directory.")
+    allowed_hosts: tuple[Text, ...] = setting((), "Host names that requests may use, beside loopback and gateway.host.")
     allowed_origins: tuple[Text, ...] = setting((), "Web origins that browsers may call from, beside our own.")
     max_body_bytes: PositiveInt = setting(32 * MiB, "Largest request body.")
     max_header_bytes: PositiveInt = setting(32768, "Largest request line and headers together.")
     max_messages: PositiveInt = setting(4096, "Most messages in one request.")
-    max_nesting: PositiveInt = setting(64, "Deepest nesting of JSON in a request.")
+    max_nesting: PositiveInt = setting(64, "Deepest JSON nesting in a request.")
     max_choices: PositiveInt = setting(8, "Largest `n` of one request.")
     default_max_tokens: PositiveInt | None = setting(
-        2048, "Answer length when the request names none, within what the window leaves; null = all of that."
+        2048, "Answer length when the request names none; null = all that the context window has left."
     )
     max_tokens_limit: PositiveInt = setting(1_000_000, "Largest max_tokens that a request may name.")
     default_temperature: Annotated[float, Field(ge=0.0, le=2.0)] = setting(
         0.7, "Temperature when the request names none; 0.7 suits small models better than OpenAI's 1.0."
     )
     request_timeout_s: PositiveFloat = setting(30.0, "How long a client may take to send headers and body.")
-    keepalive_s: PositiveFloat = setting(15.0, "A silent stream gets a comment line this often.")
-    drain_s: NonNegativeFloat = setting(30.0, "How long running answers may still take at shutdown.")
+    keepalive_s: PositiveFloat = setting(15.0, "How often a silent stream gets a comment line.")
+    drain_s: NonNegativeFloat = setting(30.0, "How long running answers may take to finish at shutdown.")
 
 
 class ScriptedReply(Section):
@@ -75,68 +75,78 @@ class ScriptedReply(Section):
 class ScriptedConfig(Section):
     """The deterministic engine for tests, examples and dry runs."""
 
-    script: FsPath | None = setting(None, "File with a list of {match, reply}; tried before the replies below.")
-    replies: tuple[ScriptedReply, ...] = setting((), "What to answer: the first entry whose match fits wins.")
-    tokens_per_s: NonNegativeFloat = setting(0.0, "Pace of the answer; 0 = as fast as possible.")
+    script: FsPath | None = setting(None, "File with a list of {match, reply}, tried before engine.scripted.replies.")
+    replies: tuple[ScriptedReply, ...] = setting((), "What to answer: the first entry whose match fits.")
+    tokens_per_s: NonNegativeFloat = setting(0.0, "Speed of the answer; 0 = as fast as possible.")
 
 
 EngineType = Literal["embedded", "scripted", "vllm", "sglang", "tinker", "fireworks"]
 AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted")
-"""The engines of this release; `require_available` refuses to start with another."""
+"""The engines of this release."""
 
 
 class EngineConfig(Section):
     """The policy being served."""
 
-    type: EngineType = setting("embedded", "Which engine samples the tokens.")
+    type: EngineType = limited(
+        "embedded", "Which engine samples the tokens.", "other engines come later", also=AVAILABLE_ENGINES[1:]
+    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "Where the embedded engine computes.")
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
-        "auto", "Precision of the weights, served and trained; auto = float32 on a CPU, bfloat16 on a GPU."
+        "auto", "Precision of the served weights; auto = float32 on a CPU, bfloat16 on a GPU."
     )
     weights: Literal["auto", "float32", "quantised"] = setting(
         "auto",
-        "The base on a CPU: float32, or the checkpoint's own 4- and 8-bit blocks; auto = blocks if there are any.",
+        "Base weights on a CPU: float32, or the checkpoint's own 4- and 8-bit blocks; auto = blocks where it has them.",
     )
     threads: PositiveInt | None = setting(None, "CPU threads of the engine; null = torch decides.")
-    max_active: PositiveInt = setting(8, "Most requests that the engine computes at once; the others wait in line.")
-    max_queued: PositiveInt = setting(256, "Most requests that wait in line; more get a 503.")
+    max_active: PositiveInt = setting(8, "Most requests that are computed at once; others wait.")
+    max_queued: PositiveInt = setting(256, "Most requests that wait to be computed; further ones get a 503.")
     prefill_chunk: PositiveInt | None = setting(
-        None, "Prompt tokens in one step, which running answers wait for; null = 256 on a CPU, 2048 on a GPU."
+        None, "Prompt tokens in one step; running answers wait for it. null = 256 on a CPU, 2048 on a GPU."
     )
     kv_bytes: PositiveInt | None = setting(
-        None, "Memory for the keys and values of conversations; null = a share of what is free."
+        None, "Memory for the KV cache of conversations; null = a share of what is free."
     )
     kv_after_update: Reuse = setting(
         "reuse(4)",
-        "After an update recompute a session's prefix (exact), or keep a long one for n versions (reuse(n)).",
+        "After an update: recompute the prefix of a session (exact), or keep a long one for n versions (reuse(n)).",
     )
-    start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to come up.")
-    wait_s: NonNegativeFloat = setting(60.0, "How long a request waits for a dead engine before it gets a 503.")
-    max_waiting: PositiveInt = setting(256, "Most requests that wait for the engine at once.")
-    backoff_s: PositiveFloat = setting(0.5, "Pause before the first restart of a dead engine; doubles each time.")
+    start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to start.")
+    wait_s: NonNegativeFloat = setting(
+        60.0, "How long a request waits for an engine that is down before it gets a 503."
+    )
+    max_waiting: PositiveInt = setting(256, "Most requests that wait for an engine that is down.")
+    backoff_s: PositiveFloat = setting(0.5, "Pause before the first restart of a dead engine; it doubles each time.")
     max_backoff_s: PositiveFloat = setting(30.0, "Longest pause between restarts.")
     context_window: PositiveInt | None = setting(
         None, "Most tokens of prompt and answer together; null = the model's own, 131072 for the scripted engine."
     )
     scripted: ScriptedConfig = setting(ScriptedConfig(), "Settings of the scripted engine.")
-    colocate: bool = later(False, "Run engine and trainer in one process, on disjoint parts of one GPU.")
-    num_gpus: NonNegativeInt | None = later(None, "GPUs that serve; null = what is there.")
-    gpu_ids: tuple[NonNegativeInt, ...] = later((), "The GPUs that serve, by number; empty = any.")
+    colocate: bool = limited(
+        False,
+        "Run engine and trainer in one process, on disjoint parts of one GPU.",
+        "this release runs them as two processes",
+    )
+    num_gpus: NonNegativeInt | None = limited(
+        None, "GPUs that serve.", "this release serves on one GPU, or on a CPU (engine.device=cpu)", also=(1,)
+    )
+    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPU that serves, by its number; empty = the first.")
 
 
 class StoreConfig(Section):
     """The durable log and the directory around it."""
 
-    data_dir: FsPath = setting("~/.openclaw-rl", "Everything that must survive: store, key, run files.")
+    data_dir: FsPath = setting("~/.openclaw-rl", "Folder of everything that must survive: store, key, versions, logs.")
     url: Url | None = setting(None, "SQLAlchemy URL of the database; null = SQLite in the data directory.")
     commit_window_ms: NonNegativeFloat = setting(
-        0.0, "How long a commit waits for company; 0 = only for the commit before it."
+        0.0, "How long a commit waits for others to join it; 0 = only until the commit before it is done."
     )
-    redact: bool = setting(False, "Take secrets out of what is stored; a turn that held one is never trained on.")
+    redact: bool = setting(False, "Remove secrets from what is stored; a turn that held one is never trained on.")
     retention_days: PositiveFloat | None = setting(
-        None, "Delete ended sessions this long after they were last seen; null = never."
+        None, "Delete a session this many days after its last request; null = never."
     )
-    checkpoint_bytes: PositiveInt = setting(MiB, "Written this much, the log is copied into the tables.")
+    checkpoint_bytes: PositiveInt = setting(MiB, "Size at which SQLite's write-ahead log is copied into the database.")
 
 
 class Config(Section):

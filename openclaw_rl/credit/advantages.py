@@ -6,9 +6,8 @@ r  a reward        A  an advantage        V  a value, the reward that was to be 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from openclaw_rl.types import Baseline
@@ -78,65 +77,27 @@ def session_gae(
     return advantages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step of an agent: its own score, and the tokens [start, end) that it said."""
+def step_wise(worth: Sequence[Sequence[float | None]]) -> list[list[float | None]]:
+    """A_k = (R_k − mean) / (s + 1e-6), s² = Σ (R − mean)² / n, among the k-th steps of all attempts at one task.
 
-    score: float
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
-    """One attempt at the task `group`: how it ended, and its steps in order."""
-
-    group: str
-    outcome: float
-    steps: tuple[Step, ...]
-    num_tokens: int
-
-    def __post_init__(self) -> None:
-        position = 0
-        for step in self.steps:
-            require(position <= step.start < step.end <= self.num_tokens, f"no room for step {step}")
-            position = step.end
-
-
-def step_wise(trajectories: Sequence[Trajectory]) -> list[tuple[float, ...] | None]:
-    """R_k = outcome + score_k;  A_k = (R_k − mean) / (s + 1e-6), s² = Σ (R − mean)² / n, among the k-th steps of all
-    attempts at one task; every token of step k gets A_k, tokens outside steps 0.
-
-    A step that no other attempt reached keeps R_k. Where all attempts were worth the same at step k, that step teaches
-    nothing and is dropped; of all steps of all tasks at least one, the first, is kept. None: no step was left.
+    `worth[i][k]` is R_k = outcome + score of step k of attempt i; None takes no part. A step that no other attempt
+    reached keeps R_k. None: all attempts were worth the same at step k, so it teaches nothing.
     """
-    buckets: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
-    for each in trajectories:
-        for k, step in enumerate(each.steps):
-            buckets[each.group, k].append(each.outcome + step.score)
-    kept = [place for place, values in buckets.items() if len(values) == 1 or len(set(values)) > 1]
-    kept = kept or list(buckets)[:1]
-    scales = {place: _scale(buckets[place]) for place in kept}
-    return [_token_advantages(each, scales) for each in trajectories]
+    longest = max(map(len, worth), default=0)
+    kth = [[row[k] for row in worth if k < len(row)] for k in range(longest)]
+    scales = [_scale([value for value in values if value is not None]) for values in kth]
+    return [[_scaled(value, scale) for value, scale in zip(row, scales, strict=False)] for row in worth]
 
 
-def _scale(values: Sequence[float]) -> tuple[float, float]:
+def _scale(values: Sequence[float]) -> tuple[float, float] | None:
     """What is subtracted from each of these values, and what the difference is divided by."""
     if len(values) == 1:
         return 0.0, 1.0
+    if len(set(values)) <= 1:
+        return None
     mean = fmean(values)
     return mean, math.sqrt(fmean((value - mean) ** 2 for value in values)) + EPSILON
 
 
-def _token_advantages(
-    trajectory: Trajectory, scales: dict[tuple[str, int], tuple[float, float]]
-) -> tuple[float, ...] | None:
-    tokens = [0.0] * trajectory.num_tokens
-    is_kept = False
-    for k, step in enumerate(trajectory.steps):
-        if (trajectory.group, k) in scales:
-            is_kept = True
-            mean, divisor = scales[trajectory.group, k]
-            advantage = (trajectory.outcome + step.score - mean) / divisor
-            tokens[step.start : step.end] = [advantage] * (step.end - step.start)
-    return tuple(tokens) if is_kept else None
+def _scaled(value: float | None, scale: tuple[float, float] | None) -> float | None:
+    return None if value is None or scale is None else (value - scale[0]) / scale[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from openclaw_rl.config import TrainingConfig
-from openclaw_rl.types import Skip, Verdict, Weights
+from openclaw_rl.types import SignalWeights, Skip, Verdict
 
 
 class Binary:
@@ -14,13 +14,13 @@ class Binary:
     def __init__(self, training: TrainingConfig) -> None:
         self._weight = training.binary_weight
 
-    def weigh(self, verdict: Verdict) -> Weights | Skip:
-        match verdict.outcome, verdict.score:
+    def weigh(self, verdict: Verdict) -> SignalWeights | Skip:
+        match verdict.outcome, verdict.reward:
             case "failed", _:
                 return Skip.JUDGE_FAILED
             case "abstained", _:
                 return Skip.ABSTAINED
-            case _, None | 0:
+            case _, None | 0.0:
                 return Skip.NEUTRAL
-            case _, score:
-                return Weights(reward=float(score), w_rl=self._weight, w_opd=0.0)
+            case _, reward:
+                return SignalWeights(reward=reward, w_rl=self._weight, w_opd=0.0)

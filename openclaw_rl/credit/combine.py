@@ -17,7 +17,7 @@ from dataclasses import replace
 from openclaw_rl.config import TrainingConfig
 from openclaw_rl.credit.binary import Binary
 from openclaw_rl.credit.opd import Opd
-from openclaw_rl.types import Skip, Verdict, Weights
+from openclaw_rl.types import SignalWeights, Skip, Verdict
 
 
 class Combine:
@@ -31,7 +31,7 @@ class Combine:
         self._scores_teach = training.binary_weight > 0.0
         self._hints_teach = training.opd_weight > 0.0
 
-    def weigh(self, verdict: Verdict) -> Weights | Skip:
+    def weigh(self, verdict: Verdict) -> SignalWeights | Skip:
         score, hint = self._binary.weigh(verdict), self._opd.weigh(verdict)
         if not self._scores_teach:
             return hint

@@ -6,7 +6,7 @@ Whether the score failed, tied or said nothing does not matter: an accepted hint
 from __future__ import annotations
 
 from openclaw_rl.config import TrainingConfig
-from openclaw_rl.types import Skip, Verdict, Weights
+from openclaw_rl.types import SignalWeights, Skip, Verdict
 
 
 class Opd:
@@ -17,7 +17,7 @@ class Opd:
     def __init__(self, training: TrainingConfig) -> None:
         self._weight = training.opd_weight
 
-    def weigh(self, verdict: Verdict) -> Weights | Skip:
+    def weigh(self, verdict: Verdict) -> SignalWeights | Skip:
         if verdict.hints:
-            return Weights(reward=0.0, w_rl=0.0, w_opd=self._weight)
+            return SignalWeights(reward=0.0, w_rl=0.0, w_opd=self._weight)
         return Skip.JUDGE_FAILED if verdict.outcome == "failed" else Skip.NO_HINT

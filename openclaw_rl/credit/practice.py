@@ -11,10 +11,61 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from openclaw_rl.credit.everyday import QUESTIONS
 from openclaw_rl.credit.hinted import asked
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import Exercise, Sample, Step
+
+QUESTIONS = (
+    "Why do horses wear shoes?",
+    "How do I fold a paper boat?",
+    "Explain what insurance is.",
+    "Write a reminder to lock the back door.",
+    "What should I think about before I buy a sofa?",
+    "How does a battery store energy?",
+    "Tell me about the history of paper.",
+    "What are the benefits of walking every day?",
+    "A bell rings 3 times an hour. How often does it ring in 8 hours?",
+    "How can I wake up earlier?",
+    "Describe a quiet morning in a village.",
+    "Why do people keep pets?",
+    "How do I write a good title for a report?",
+    "What is the difference between weather and climate?",
+    "Give me an idea for a weekend with children.",
+    "How does a lighthouse work?",
+    "Why do some metals rust?",
+    "What does a good teacher do?",
+    "How do I clean a wooden table?",
+    "A plumber works 3 hours for 70 dollars an hour. What does he charge?",
+    "Explain what a loan is.",
+    "What happens when water boils?",
+    "Suggest a game for a rainy afternoon.",
+    "How do birds find their way?",
+    "Why is breakfast said to be important?",
+    "How do I read a map?",
+    "What is a computer program?",
+    "Write a line of encouragement for a marathon.",
+    "Why does bread rise?",
+    "What makes a story exciting?",
+    "How are mountains formed?",
+    "A dress takes 2 metres of cloth. How much cloth is needed for 6 dresses?",
+    "How do I clean a window?",
+    "What is the purpose of a museum?",
+    "Why do we have different time zones?",
+    "How can I get better at listening?",
+    "Explain how a thermometer works.",
+    "What is a good way to spend a free hour?",
+    "How do I say no politely?",
+    "Why do stars twinkle?",
+    "Describe a day at the market.",
+    "What does an engineer do?",
+    "How do I find shoes that fit?",
+    "Tell me something about whales.",
+    "Why do people dance?",
+    "How does soap clean our hands?",
+    "What is a healthy lunch?",
+    "A film lasts 95 minutes and started 40 minutes ago. How many minutes are left?",
+)
+"""What people may ask anybody. Practised on, and nothing else: no evaluation asks any of them."""
 
 FormWords = Callable[[str], frozenset[str]]
 """The words of a hint for the form of an answer; none where it is about anything else."""

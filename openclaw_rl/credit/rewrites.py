@@ -10,13 +10,13 @@ nor across tool results or claims: what the accepted answer knew from them, the 
 
 from __future__ import annotations
 
-from openclaw_rl.protocols import Lessons
+from openclaw_rl.protocols import LearningStore
 from openclaw_rl.types import JudgedTurn, NextState, Skip, Turn, Verdict
 
 
-async def first_request(accepted: JudgedTurn, lessons: Lessons, model_id: str) -> Turn | None:
+async def first_request(accepted: JudgedTurn, lessons: LearningStore, model_id: str) -> Turn | None:
     """The turn whose request this answer settled after one or more changes; None if it settled none."""
-    if accepted.judgement.verdict.score != 1 or not _is_plain_answer(accepted.turn, model_id):
+    if accepted.judgement.verdict.reward != 1 or not _is_plain_answer(accepted.turn, model_id):
         return None
     if accepted.turn.completion.finish_reason == "length":
         return None
@@ -34,7 +34,7 @@ async def first_request(accepted: JudgedTurn, lessons: Lessons, model_id: str) -
 def asks_for_change(verdict: Verdict) -> bool:
     """Whether the reaction was a correction, and not just displeasure: then what follows is another try."""
     decided = [vote.score for vote in verdict.votes if vote.question == "hint" and vote.score is not None]
-    return verdict.score == -1 and (bool(verdict.hints) or sum(decided) > 0)
+    return verdict.reward == -1 and (bool(verdict.hints) or sum(decided) > 0)
 
 
 def _is_plain_answer(turn: Turn, model_id: str) -> bool:

@@ -1,16 +1,21 @@
-"""A turn and its signals to a row that a step learns from. Every id is one that was sampled or rendered before."""
+"""A turn and its signals -> a sample, the row that a step learns from; and how many of one user a batch may hold.
+
+Every id was sampled or rendered before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from openclaw_rl.types import Candidate, Sample, SampleKind, Sampling, Turn, Weights, sample_id
+from openclaw_rl.types import Candidate, Sample, SampleKind, Sampling, SignalWeights, Turn, sample_id
 
 
 def turn_sample(
     turn: Turn,
-    weights: Weights,
+    weights: SignalWeights,
     *,
     line: str,
     advantage: float,
@@ -81,3 +86,35 @@ def _answer(turn: Turn, kind: SampleKind) -> dict[str, Any]:
         "temperature": turn.sampling.temperature or 1.0,  # greedy log-probs are recorded at T = 1
         "version_spans": completion.version_spans,
     }
+
+
+def within_caps(
+    samples: Sequence[Sample],
+    *,
+    batch_size: int,
+    user_of: Callable[[Sample], str],
+    max_user_share: float,
+    max_session_share: float,
+) -> tuple[list[Sample], list[Sample]]:
+    """The samples of the next batch, at most `batch_size`, and those that are left for later; both in their order.
+
+    A share is one of a full batch, and never less than one sample: with a smaller one nobody could ever teach.
+    """
+    user_limit, session_limit = (_limit(share, batch_size) for share in (max_user_share, max_session_share))
+    users: Counter[str] = Counter()
+    sessions: Counter[str] = Counter()
+    taken: list[Sample] = []
+    left: list[Sample] = []
+    for sample in samples:
+        user = user_of(sample)
+        if len(taken) < batch_size and users[user] < user_limit and sessions[sample.session] < session_limit:
+            users[user] += 1
+            sessions[sample.session] += 1
+            taken.append(sample)
+        else:
+            left.append(sample)
+    return taken, left
+
+
+def _limit(share: float, batch_size: int) -> int:
+    return max(1, math.floor(share * batch_size + 1e-9))  # 0.07 * 100 is 7.000000000000001, and 0.29 * 100 is below 29

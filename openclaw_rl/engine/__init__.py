@@ -1,11 +1,12 @@
 """The policy being served: token ids in, token ids and log-probs out.
 
-Two sides, joined by HTTP on a Unix socket (`wire.py` has the shapes):
+`registry.py` makes an `EngineHost` from the settings: an engine with its readiness, its life and its capabilities. The
+engines of ours are processes, joined with the control process by HTTP on a Unix socket:
 
-    control process                          worker process
-    supervisor.SupervisedEngine              worker_process.run_worker
-      client.SocketEngine        ── socket ──▶ server.EngineServer
-                                                 scripted.ScriptedEngine | embedded.scheduler.EmbeddedEngine
+    control process                            worker process
+    worker/supervisor.Supervisor               worker/process.run_worker
+      worker/client.SocketEngine   ── socket ──▶ worker/server.EngineServer
+                                                   scripted.ScriptedEngine | embedded/engine.EmbeddedEngine
 
 Nothing is imported here, so that the control process never loads torch and a worker never loads aiohttp.
 """

@@ -30,8 +30,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from openclaw_rl.engine.admission import admit, admit_publication, admit_retirement, admit_score, verify
-from openclaw_rl.engine.worker_process import run_worker
+from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score, verify
+from openclaw_rl.engine.worker.process import run_worker
 from openclaw_rl.errors import ConfigError, EngineLost, ModelError
 from openclaw_rl.types import (
     BASE_VERSION,
@@ -52,7 +52,7 @@ _GROUP = re.compile(r"\\(\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ScriptedAnswer:
     r"""What to answer when `match` (a regular expression) is found in what the user said last.
 
     `\1` in `reply` stands for the pattern's first group, and so on. With `fail_after_tokens` the worker kills itself
@@ -79,7 +79,7 @@ class ScriptedOptions:
     `first_token_delay_s` is also how long a score takes.
     """
 
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[ScriptedAnswer, ...] = ()
     tokens_per_s: float = 0.0
     first_token_delay_s: float = 0.0
     context_window: int = 131072
@@ -95,7 +95,7 @@ class ScriptedOptions:
             return cls(
                 **{
                     **raw,
-                    "replies": tuple(Reply(**reply) for reply in raw.get("replies", ())),
+                    "replies": tuple(ScriptedAnswer(**reply) for reply in raw.get("replies", ())),
                     "versions": tuple(raw.get("versions", (BASE_VERSION,))),
                 }
             )
@@ -191,7 +191,7 @@ class ScriptedEngine:
         checksums = {label: sha256 for label, sha256 in self._sha256s.items() if sha256}
         return replace(self._state, versions=tuple(self._sha256s), checksums=checksums)
 
-    def _answer(self, prompt_ids: Sequence[int]) -> tuple[list[int], Reply | None]:
+    def _answer(self, prompt_ids: Sequence[int]) -> tuple[list[int], ScriptedAnswer | None]:
         """What is still to be said, up to the end of the message, and the rule that says it."""
         segments = self._segments_from_the_end(prompt_ids)
         last = next(segments)
@@ -279,7 +279,8 @@ def _expand(template: str, found: re.Match[str]) -> str:
 
 
 def _verify_if_there(publication: Publication) -> None:
-    if publication.path and Path(publication.path).exists():
+    folder = None if publication.weights is None else publication.weights.folder
+    if folder is not None and folder.exists():
         verify(publication)
 
 

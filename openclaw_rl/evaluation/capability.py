@@ -39,7 +39,7 @@ of what people said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class CapabilityItem:
     """A question, its answer, and what sounds like one and is wrong."""
 
     kind: str
@@ -66,7 +66,7 @@ class CapabilityResult:
     """Which of `items` a version got right, in their order."""
 
     version: str
-    items: tuple[Item, ...]
+    items: tuple[CapabilityItem, ...]
     right: tuple[bool, ...]
 
     def __post_init__(self) -> None:
@@ -99,12 +99,12 @@ class CapabilityResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class CapabilityChange:
     """What became of the same items from one version to another; `difference` is that of the shares."""
 
     difference: Interval
-    lost: tuple[Item, ...]
-    won: tuple[Item, ...]
+    lost: tuple[CapabilityItem, ...]
+    won: tuple[CapabilityItem, ...]
 
     @property
     def is_loss(self) -> bool:
@@ -116,13 +116,13 @@ class Change:
 
 
 @lru_cache(maxsize=4)
-def load_items(path: Path = ITEMS_FILE) -> tuple[Item, ...]:
+def load_items(path: Path = ITEMS_FILE) -> tuple[CapabilityItem, ...]:
     """The items of a file with one JSON object a line; ValueError says which line is wrong."""
-    items: list[Item] = []
+    items: list[CapabilityItem] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         try:
             raw = json.loads(line)
-            items.append(Item(**{**raw, "distractors": tuple(raw["distractors"])}))
+            items.append(CapabilityItem(**{**raw, "distractors": tuple(raw["distractors"])}))
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path.name}, line {number}: {error}") from error
     require(len({item.question for item in items}) == len(items), f"{path.name} asks a question twice")
@@ -134,7 +134,7 @@ async def measure(
     renderer: Renderer,
     version: str,
     *,
-    items: Sequence[Item] | None = None,
+    items: Sequence[CapabilityItem] | None = None,
     on_item: Callable[[], None] = lambda: None,
 ) -> CapabilityResult:
     """All shipped items, or these. The version is loaded; people's requests go before these, which are short ones."""
@@ -156,39 +156,30 @@ async def measure(
     return CapabilityResult(version=version, items=items, right=tuple(task.result() for task in tasks))
 
 
-def compare(before: CapabilityResult, after: CapabilityResult) -> Change:
+def compare(before: CapabilityResult, after: CapabilityResult) -> CapabilityChange:
     """Both are of the same items."""
     require(before.items == after.items, "results are compared item by item, so both must be of the same items")
     pairs = list(zip(before.items, before.right, after.right, strict=True))
     lost = tuple(item for item, was, now in pairs if was and not now)
     won = tuple(item for item, was, now in pairs if now and not was)
-    return Change(difference=paired_share_difference(len(lost), len(won), len(pairs)), lost=lost, won=won)
+    return CapabilityChange(difference=paired_share_difference(len(lost), len(won), len(pairs)), lost=lost, won=won)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """An item as ids: the same prompt before every option, the answer first."""
-
-    sequences: tuple[tuple[int, ...], ...]
-    start: int
+_Case = tuple[list[tuple[int, ...]], int]
+"""An item as ids: the same prompt before every option, the answer first; and the prompt's length."""
 
 
-def _case(renderer: Renderer, item: Item) -> _Case:
+def _case(renderer: Renderer, item: CapabilityItem) -> _Case:
     prompt = renderer.render([Message(role="user", content=item.question)], [], {})
-    options = [renderer.encode(_as_reply(option)) for option in item.options]
-    return _Case(sequences=tuple((*prompt, *ids) for ids in options), start=len(prompt))
-
-
-def _as_reply(option: str) -> str:
-    """As a reply begins: with a capital letter."""
-    return option[0].upper() + option[1:]
+    options = [renderer.encode(option[0].upper() + option[1:]) for option in item.options]  # as a reply begins
+    return [(*prompt, *ids) for ids in options], len(prompt)
 
 
 async def _is_right(engine: Engine, version: str, case: _Case) -> bool:
-    answer, *distractors = case.sequences
-    to_beat = await _logprob(engine, version, answer, case.start)
+    (answer, *distractors), start = case
+    to_beat = await _logprob(engine, version, answer, start)
     for distractor in distractors:
-        if await _logprob(engine, version, distractor, case.start) >= to_beat:
+        if await _logprob(engine, version, distractor, start) >= to_beat:
             return False
     return True
 

@@ -1,9 +1,7 @@
 """Messages -> the reply of whoever answers: the seam between simulated users and what they talk to.
 
-`HttpChat` asks a running gateway, or anything else that speaks OpenAI's chat completions. Of a gateway it also brings
-back which version answered and which turn that is; elsewhere both are empty. A request whose connection broke, or that
-was answered 429 or 5xx, is sent again at most `retries` times: to a gateway that is the same turn, not another one.
-
+`HttpChat` asks a running gateway, or anything else that speaks OpenAI's chat completions. A request whose connection
+broke, or that was answered 429 or 5xx, is sent again at most `retries` times: to a gateway that is the same turn.
 Does not know who asks or what is made of the reply.
 """
 
@@ -13,15 +11,17 @@ import asyncio
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol, Self
 
 import aiohttp
 import orjson
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.types import Json, Message, Tool, ToolCall
 
+_BACKOFF = Backoff(first_s=0.5)
+_CLOSING_MAX_TOKENS = 16
 _WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -84,22 +84,20 @@ class HttpChat:
         learn: bool = True,
         temperature: float | None = None,
         max_tokens: int | None = None,
-        closing_max_tokens: int = 16,
         seed: int | None = None,
         seeded_by: Callable[[str], str] = str,
         retries: int = 3,
-        backoff_s: float = 0.5,
+        backoff: Backoff = _BACKOFF,
         timeout_s: float = 180.0,
     ) -> None:
         self._url = f"{url.rstrip('/').removesuffix('/chat/completions').removesuffix('/v1')}/v1/chat/completions"
         self._model = model
         self._learn = learn
         self._options: dict[str, Json] = {"temperature": temperature, "max_tokens": max_tokens}
-        self._closing_max_tokens = closing_max_tokens
         self._seed = seed
         self._seeded_by = seeded_by
         self._retries = retries
-        self._backoff_s = backoff_s
+        self._backoff = backoff
         self._http = aiohttp.ClientSession(
             # A connection each: between two turns a server may be restarted, and drops idle ones.
             connector=aiohttp.TCPConnector(force_close=True),
@@ -110,12 +108,7 @@ class HttpChat:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
     async def reply(
@@ -134,13 +127,13 @@ class HttpChat:
             headers["X-No-Train"] = "session"
         if closing:
             headers["X-Session-Done"] = "true"
-        for attempt in range(self._retries):
+        for attempt in range(1, self._retries + 1):
             try:
                 return await self._ask(body, headers)
             except ChatFailed as failure:
                 if failure.status is not None and failure.status not in _WORTH_ANOTHER_TRY:
                     raise
-            await asyncio.sleep(self._backoff_s * 2**attempt)
+            await asyncio.sleep(self._backoff.pause_s(attempt))
         return await self._ask(body, headers)
 
     def _body(
@@ -154,7 +147,7 @@ class HttpChat:
         if tools:
             body["tools"] = [tool.to_json() for tool in tools]
         if closing:
-            body["max_tokens"] = self._closing_max_tokens
+            body["max_tokens"] = _CLOSING_MAX_TOKENS
         if self._seed is not None:
             body["seed"] = zlib.crc32(f"{self._seed}/{self._seeded_by(session)}/{len(messages)}".encode()) >> 1
         return orjson.dumps(body)

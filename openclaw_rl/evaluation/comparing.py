@@ -9,7 +9,7 @@ from typing import Literal
 
 from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.capability import compare
-from openclaw_rl.evaluation.exam import Answer, Examination, traits
+from openclaw_rl.evaluation.exam import ExamAnswer, Examination, traits
 from openclaw_rl.evaluation.measures import Interval, mean_interval, paired_difference, share_interval
 from openclaw_rl.evaluation.users import SimulatedUser, score_of
 from openclaw_rl.types import Json
@@ -20,7 +20,7 @@ Wish = Literal["more", "less", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class ComparedMeasure:
     """One measure of two versions; `change` is paired. `is_share`: to be read in percent."""
 
     name: str
@@ -60,7 +60,7 @@ _TRAITS: tuple[tuple[str, str, Wish, bool], ...] = (
 )
 
 
-def preferences(user: SimulatedUser, answers: Sequence[Answer]) -> list[float]:
+def preferences(user: SimulatedUser, answers: Sequence[ExamAnswer]) -> list[float]:
     """How well each answer meets the hidden preference."""
     return [score_of(user, answer.question, answer.text) for answer in answers]
 
@@ -76,7 +76,7 @@ def mean_tokens(examination: Examination) -> float:
 
 def compare_examinations(
     user: SimulatedUser, before: Examination, after: Examination, *, seed: int = 0
-) -> tuple[Measure, ...]:
+) -> tuple[ComparedMeasure, ...]:
     """Both are of the same exam; capability only where both have it."""
     asked = [[answer.question for answer in one.answers] for one in (before, after)]
     require(asked[0] == asked[1], "examinations are compared question by question, so both must be of the same exam")
@@ -92,7 +92,7 @@ def compare_examinations(
         measures.append(_means("sums_right", "sums that come out right", *sums, wish="more", seed=seed))
     if before.capability is not None and after.capability is not None:
         measures.append(
-            Measure(
+            ComparedMeasure(
                 name="capability",
                 meaning="what it knew: right answer before three wrong ones",
                 num=len(after.capability.items),
@@ -105,7 +105,7 @@ def compare_examinations(
     return tuple(measures)
 
 
-def _is_right(answer: Answer) -> bool:
+def _is_right(answer: ExamAnswer) -> bool:
     assert answer.question.number is not None
     return detectors.is_correct(answer.text, answer.question.number)
 
@@ -119,21 +119,20 @@ def _means(
     wish: Wish,
     seed: int,
     is_share: bool = True,
-) -> Measure:
+) -> ComparedMeasure:
     def interval(values: Sequence[float]) -> Interval:
         if set(values) <= {0.0, 1.0} and is_share:
             return share_interval(round(sum(values)), len(values))
         found = mean_interval(values, seed)
         return _within_bounds(found) if is_share else found
 
-    change = paired_difference(before, after, seed, is_share=is_share)
-    return Measure(
+    return ComparedMeasure(
         name=name,
         meaning=meaning,
         num=len(after),
         before=interval(before),
         after=interval(after),
-        change=change,
+        change=paired_difference(before, after, seed, is_share=is_share),
         wish=wish,
         is_share=is_share,
     )

@@ -1,30 +1,34 @@
 """A version -> its answers to held-out questions and what it still knows, asked of an engine directly.
 
-The same questions, seeds and items for every version, so that two of them are compared pair by pair. Goes behind
-everything that a person waits for, and leaves nothing in the store. What an answer is worth to somebody is a simulated
-user's matter; here it is only described by the detectors.
+Every version gets the same questions, seeds and items, so that two of them are compared pair by pair. An exam goes
+behind everything that a person waits for, and leaves nothing in the store. The detectors describe an answer; what it is
+worth to somebody is a simulated user's matter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation import detectors
-from openclaw_rl.evaluation.capability import CapabilityResult, Item, load_items, measure
+from openclaw_rl.evaluation.capability import CapabilityItem, CapabilityResult, load_items, measure
 from openclaw_rl.evaluation.questions import KINDS, Kind, Question, load_questions
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.types import BACKGROUND, GenerateRequest, Json, Message, Sampling, TextDelta
+from openclaw_rl.types import BACKGROUND, GenerateRequest, Json, Message, Sampling, TextDelta, Version
 from openclaw_rl.types.checks import require
 
 SMALL_NUM_ITEMS = 64
 """Of the capability set, where a version is looked at in passing: seconds, and good to some 12 points."""
+
+_log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 """How many parts are done, of how many."""
@@ -61,14 +65,17 @@ class Exam:
         return tuple(asked[: self.num_questions])
 
     @property
-    def items(self) -> tuple[Item, ...]:
+    def items(self) -> tuple[CapabilityItem, ...]:
         items = load_items()
         num = len(items) if self.num_items is None else min(self.num_items, len(items))
         return tuple(items[index * len(items) // num] for index in range(num))
 
 
+_SMALL = Exam(num_items=SMALL_NUM_ITEMS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ExamAnswer:
     """A held-out question and what a version said. One that was cut counts the tokens up to there."""
 
     question: Question
@@ -82,7 +89,7 @@ class Examination:
     """What an exam of one version came to; without items there is no capability."""
 
     version: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ExamAnswer, ...]
     capability: CapabilityResult | None
 
     def to_json(self) -> dict[str, Json]:
@@ -96,16 +103,14 @@ class Examination:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any], exam: Exam) -> Examination:
         version, right = raw["version"], raw["right"]
-        answers = tuple(Answer(question=q, **a) for q, a in zip(exam.questions, raw["answers"], strict=True))
-        known = (
-            None
-            if right is None
-            else CapabilityResult(version=version, items=exam.items, right=tuple(map(bool, right)))
-        )
+        answers = tuple(ExamAnswer(question=q, **a) for q, a in zip(exam.questions, raw["answers"], strict=True))
+        known = None
+        if right is not None:
+            known = CapabilityResult(version=version, items=exam.items, right=tuple(map(bool, right)))
         return cls(version=version, answers=answers, capability=known)
 
 
-TRAITS: Mapping[str, Callable[[Answer], float]] = {
+TRAITS: Mapping[str, Callable[[ExamAnswer], float]] = {
     "tokens": lambda a: float(a.num_tokens),
     "on_topic": lambda a: detectors.on_topic(a.question.text, a.text),
     "repetition": lambda a: detectors.repetition(a.text),
@@ -115,7 +120,7 @@ TRAITS: Mapping[str, Callable[[Answer], float]] = {
 """What can be seen of an answer without knowing who asked."""
 
 
-def traits(answers: Sequence[Answer]) -> dict[str, list[float]]:
+def traits(answers: Sequence[ExamAnswer]) -> dict[str, list[float]]:
     """Each trait of every answer, in their order."""
     return {name: [trait(answer) for answer in answers] for name, trait in TRAITS.items()}
 
@@ -159,10 +164,9 @@ class _Asker:
     exam: Exam
     on_answer: Callable[[], None]
 
-    async def ask(self, question: Question) -> Answer:
-        prompt_ids = await asyncio.to_thread(
-            self.renderer.render, [Message(role="user", content=question.text)], (), {}
-        )
+    async def ask(self, question: Question) -> ExamAnswer:
+        messages = [Message(role="user", content=question.text)]
+        prompt_ids = await asyncio.to_thread(self.renderer.render, messages, (), {})
         seed = zlib.crc32(f"{self.exam.seed}/{question.text}".encode()) >> 1
         request = GenerateRequest(
             request_id=f"exam-{secrets.token_hex(6)}",
@@ -180,14 +184,71 @@ class _Asker:
                 token_ids += delta.token_ids
                 finish_reason = delta.finish_reason or finish_reason
         self.on_answer()
-        return Answer(
-            question=question,
-            text=self._text(token_ids),
-            num_tokens=len(token_ids),
-            is_cut=finish_reason != "stop",
-        )
+        text, is_cut = self._text(token_ids), finish_reason != "stop"
+        return ExamAnswer(question=question, text=text, num_tokens=len(token_ids), is_cut=is_cut)
 
     def _text(self, token_ids: Sequence[int]) -> str:
         parser = self.renderer.parser(())
         events = (*parser.feed(self.renderer.decode(token_ids)), *parser.finish())
         return "".join(event.text for event in events if isinstance(event, TextDelta)).strip()
+
+
+class Examiner:
+    """Examines versions that went live, of a line the first of every `every` steps (None: none), one at a time.
+
+    Looks on: nothing waits for an examination, and one that fails is a line in the log. If versions come faster than
+    they can be examined, only the newest of each line is. `loaded` keeps a version on the engine meanwhile;
+    `on_measured` hears the measures, for the row of the step that made the version.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        renderer: Renderer,
+        loaded: Callable[[str, int], AbstractAsyncContextManager[str]],
+        *,
+        every: int | None = None,
+        on_measured: Callable[[str, int, Mapping[str, float]], Awaitable[None]] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._loaded = loaded
+        self._every = every
+        self._on_measured = on_measured
+        self._wanted: dict[str, int] = {}
+        self._newest: dict[str, int] = {}
+        """By line: the newest version that went live."""
+        self._woken = asyncio.Event()
+
+    def changed(self, version: Version) -> None:
+        """A version has another state. One that somebody went back to is not examined again."""
+        if self._every is None or version.state != "live":
+            return
+        before = self._newest.get(version.line, version.parent)
+        self._newest[version.line] = max(before, version.number)
+        if version.number // self._every > before // self._every:
+            self._wanted[version.line] = version.number
+            self._woken.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            while self._wanted:
+                await self._look_at(*self._wanted.popitem())
+            self._woken.clear()
+            await self._woken.wait()
+
+    async def examine(
+        self, line: str, number: int, exam: Exam, *, on_progress: Progress = lambda *_: None
+    ) -> Examination:
+        """One version, now."""
+        async with self._loaded(line, number) as label:
+            return await examine(self._engine, self._renderer, label, exam, on_progress=on_progress)
+
+    async def _look_at(self, line: str, number: int) -> None:
+        try:
+            found = await self.examine(line, number, _SMALL)
+            if self._on_measured is not None:
+                await self._on_measured(line, number, summary(found))
+        except OpenClawError as error:
+            _log.warning("version %d of %s was not examined: %s", number, line, error)

@@ -52,7 +52,8 @@ def mean_interval(values: Sequence[float], seed: int) -> Interval:
     Resampling three values says little that the three do not: its intervals held the truth in 73 of 100 cases. The
     bootstrap takes percentiles that are wider by what t is wider than the normal (Hesterberg 2015, section 3.2).
     """
-    _require_numbers("values", values)
+    require(len(values) > 0, "values must not be empty")
+    require(all(math.isfinite(value) for value in values), "values must be finite numbers")
     mean, num_free = fmean(values), len(values) - 1
     if num_free == 0:
         return Interval(value=mean, low=-math.inf, high=math.inf)
@@ -70,7 +71,7 @@ def paired_difference(before: Sequence[float], after: Sequence[float], seed: int
     Fewer than three pairs decide nothing: two that agree by chance would have no spread. No change of a share,
     which lies in [0, 1], is beyond 1.
     """
-    _require_pairs(before, after)
+    require(len(before) == len(after), f"pairs need both sides: {len(before)} before and {len(after)} after")
     found = mean_interval([now - was for was, now in zip(before, after, strict=True)], seed)
     low, high = (found.low, found.high) if len(after) >= _MIN_PAIRS else (-math.inf, math.inf)
     if is_share:
@@ -122,12 +123,3 @@ def _resampled_means(values: Sequence[float], seed: int) -> np.ndarray[tuple[int
     sizes = [min(rows, _NUM_RESAMPLES - start) for start in range(0, _NUM_RESAMPLES, rows)]
     drawn = (random.integers(0, len(array), size=(size, len(array))) for size in sizes)
     return np.concatenate([array[indices].mean(axis=1) for indices in drawn])
-
-
-def _require_pairs(before: Sequence[object], after: Sequence[object]) -> None:
-    require(len(before) == len(after), f"pairs need both sides: {len(before)} before and {len(after)} after")
-
-
-def _require_numbers(name: str, values: Sequence[float]) -> None:
-    require(len(values) > 0, f"{name} must not be empty")
-    require(all(math.isfinite(value) for value in values), f"{name} must be finite numbers")

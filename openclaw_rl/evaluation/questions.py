@@ -42,9 +42,7 @@ class Question:
 
 
 def load_questions(split: Split, path: Path = QUESTIONS_FILE) -> tuple[Question, ...]:
-    """The questions of a split, the kinds in turn, so that the first few are of every kind; ConfigError names what
-    is wrong with the file.
-    """
+    """The questions of a split, the kinds in turn: the first few are of every kind. ConfigError: the file is wrong."""
     if split not in SPLITS:
         raise ConfigError(f"there is no split {split!r} of the questions; splits are {', '.join(SPLITS)}")
     return _read(path)[split]

@@ -1,8 +1,8 @@
 """A person with a hidden preference: question and reply -> what they say next, and how well the reply meets it.
 
-The preference is never in the first message. It shows in the reactions only, in words that differ, as people's do;
-and it is what the score measures, on questions that no lesson was about. Four users are shipped. One of your own is a
-file of a few lines, named by import path (`demo --user my_users:Polite`, `eval --preference my_users.py:Polite`):
+The preference shows in the reactions only, never in the first message, and in words that differ, as people's do. Four
+users are shipped. One of your own is a file of a few lines, named by import path (`demo --user my_users:Polite`,
+`eval --preference my_users.py:Polite`):
 
     class Polite(Person):
         name = "polite"
@@ -18,8 +18,8 @@ file of a few lines, named by import path (`demo --user my_users:Polite`, `eval 
     score = answered * style, both in [0, 1]
     answered = on topic * substance * (1 - repetition beyond the usual), and 0 for a refusal and for a question back
 
-so that silence, one word, an echo, a loop and something else altogether are worth nothing, however short or plain they
-are. Whether what a reply says is true is not a user's matter: evaluation/capability.py and `is_correct` measure it.
+so silence, one word, an echo, a loop and something else altogether are worth nothing, however short or plain. Whether
+a reply is true is not a user's matter: evaluation/capability.py and `is_correct` measure it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,7 @@ THANKS = (
     "Exactly right, thank you.",
 )
 FAULTS: dict[ReactionKind, tuple[str, ...]] = {
-    "silent": (
-        "You didn't answer.",
-        "That was no answer at all.",
-        "That's not an answer.",
-        "Your reply is empty.",
-    ),
+    "silent": ("You didn't answer.", "That was no answer at all.", "That's not an answer.", "Your reply is empty."),
     "evasive": (
         "You didn't answer my question.",
         "That doesn't help me.",
@@ -310,7 +305,6 @@ class Steps(Person):
 
 
 USERS: dict[str, Callable[..., SimulatedUser]] = {kind.name: kind for kind in (Brief, Plain, Friendly, Steps)}
-DEFAULT_USER = Brief.name
 
 
 def questions_for(user: SimulatedUser, questions: Iterable[Question]) -> tuple[Question, ...]:

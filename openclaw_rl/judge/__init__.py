@@ -1,11 +1,10 @@
 """From a turn and what followed it to a verdict, in the order of the data.
 
-evidence    what a judge sees
-loop        leases turns, asks the judge, stores judgements (canaries: whether it is to be believed; registry: which)
-explicit    what people said outright comes first; chain: the next judge when one cannot say
-rules       what was said and what tools returned, no model (reactions, clauses, tool_results; words/*.toml)
-panel       votes of a model (prompting, parsing, majority, prompts/*.txt)
-endpoint    the model behind an OpenAI-compatible URL; sampled: behind an engine of ours
-function    a reward function of the user's own
-hints       which hints are accepted
+loop          leases turns, asks the judges, stores judgements; canaries: whether a judge is to be believed
+evidence      what a judge sees
+registry      which judges are configured; compose: how their verdict comes about, with explicit feedback first
+rules/        the person's words, read by word lists, no model; tool_results: what tools returned
+model/        votes of a model: panel, prompting, parsing, majority; through endpoint (a URL) or sampled (an engine)
+function      a reward function of the user's own
+hints         which hints are accepted
 """

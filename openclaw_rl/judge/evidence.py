@@ -40,13 +40,17 @@ def build_evidence(
     feedback: Sequence[Feedback],
     *,
     main_line: Collection[Role],
+    side: Collection[Role] = (),
     max_chars: int,
 ) -> Evidence | None:
     """What a judge sees of the turn; None when nothing that followed counts as feedback.
 
-    Only messages whose role is in `main_line` count. Of `feedback`, what is about other turns is left out.
+    Messages of the `main_line` count, and tool results wherever they stand: they are what the reply's calls led to.
+    Other roles in `side` are shown beside them, and roles in neither are left out, as is feedback on other turns.
     """
-    following = tuple(m for m in (next_state.messages if next_state else ()) if m.role in main_line)
+    following = tuple(m for m in (next_state.messages if next_state else ()) if m.role in {*main_line, *side})
+    if not any(m.role in {*main_line, "tool"} for m in following):
+        following = ()
     said = tuple(f for f in feedback if (f.session, f.index) == (turn.session, turn.index))
     if not following and not said:
         return None

@@ -4,7 +4,8 @@
 
 The name leads to a function `(prompt, response, next_feedback) -> number`, or to a class or object with
 `compute_reward(prompt, response, next_feedback)` or `batch_compute_rewards([{prompt, response, feedback}, …])`; a class
-is made without arguments. Above 0 is +1, below 0 is -1, 0 is neutral, None abstains; everything else is a failure.
+that takes an argument is made with `evaluation.judge_path`. The number is the reward, as it is: 0.37 trains with 0.37.
+Its sign is the vote, 0 is neutral, None abstains; everything else is a failure.
 
 It is asked in threads of its own, because it may take its time or never return, and chat must not notice. Coroutines
 run to their end there, each in a fresh event loop. What it prints or keeps is its own business.
@@ -30,7 +31,7 @@ from openclaw_rl.types import Evidence, Message, Score, Verdict, Vote
 MAX_STUCK = 4
 """Calls past their time limit that may still be running; a thread cannot be ended from outside."""
 _MAX_BATCH = 64
-_FORM = "package.module:name or file.py:name"
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class Item(TypedDict):
@@ -49,10 +50,10 @@ class FunctionJudge:
 
     name = "function"
 
-    def __init__(self, path: str, *, timeout_s: float = 60.0) -> None:
+    def __init__(self, path: str, *, checkpoint: Path | None = None, timeout_s: float = 60.0) -> None:
         module, target = load_named(path, "evaluation.judge_function")
         self.prompt_version = f"{path.rpartition(':')[2]}@{_digest(module)}"
-        self._batched, self._max_batch = _callable(target, path)
+        self._batched, self._max_batch = _callable(_made(target, path, checkpoint), path)
         self._timeout_s = timeout_s
         self._waiting: list[tuple[Item, asyncio.Future[Any]]] = []
         self._turn = asyncio.Lock()
@@ -146,15 +147,23 @@ def _digest(module: ModuleType) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file and file.is_file() else "built-in"
 
 
+def _made(named: Any, path: str, checkpoint: Path | None) -> Any:
+    """An object of a class, made with the checkpoint if there is one and the class takes an argument."""
+    if not inspect.isclass(named):
+        return named
+    target: Callable[..., Any] = named
+    try:
+        takes_one = any(p.kind in _POSITIONAL for p in inspect.signature(target).parameters.values())
+        return target(str(checkpoint)) if checkpoint is not None and takes_one else target()
+    except Exception as error:
+        remedy = (
+            "mend it" if checkpoint is not None else "give its checkpoint (evaluation.judge_path), or name an instance"
+        )
+        raise ConfigError(f"{path} of evaluation.judge_function cannot be made: {error!r}; {remedy}") from error
+
+
 def _callable(target: Any, path: str) -> tuple[Batched, int]:
     """What is called with a batch, and how large a batch it takes."""
-    if inspect.isclass(target):
-        try:
-            target = target()
-        except Exception as error:
-            raise ConfigError(
-                f"{path} of evaluation.judge_function cannot be made without arguments: {error!r}; name an instance"
-            ) from error
     if callable(batch := getattr(target, "batch_compute_rewards", None)):
         return batch, _MAX_BATCH
     single = getattr(target, "compute_reward", target)
@@ -214,7 +223,7 @@ def _verdict(reward: Any) -> Verdict:
         return _failed(f"the function returned {reward}", str(reward))
     score: Score = 0 if reward == 0 else 1 if reward > 0 else -1
     vote = Vote(question="score", score=score, raw=f"{reward:g}")
-    return Verdict(outcome="scored", score=score, votes=(vote,))
+    return Verdict(outcome="scored", score=score, value=float(reward), votes=(vote,))
 
 
 def _failed(reason: str, raw: str) -> Verdict:

@@ -16,9 +16,9 @@ from itertools import pairwise
 from openclaw_rl.types import Evidence, Message, Vote
 
 MIN_CHARS = 11
-"""Shorter ones ("No.", "Be better.") say nothing that a teacher could follow."""
+"""Shorter hints ("No.", "Be better.") are nothing that a teacher could follow."""
 MAX_CHARS = 1000
-"""Longer ones are not an instruction but the answer itself."""
+"""Longer hints are no instruction but the answer itself."""
 NEAR_EQUAL = 0.75
 """Two hints say the same when they share this part of all their words, and differ in no number and no negation."""
 VERBATIM_WORDS = 6
@@ -57,7 +57,7 @@ def near_equal(first: str, second: str) -> bool:
 
 
 def _knowledge(evidence: Evidence) -> tuple[str, str]:
-    """What tools told after the reply; and what could be known before it, or is the user's own word."""
+    """What tools told after the reply; and what was known before it or said by the user."""
     results = [m for m in evidence.following if m.role != "user"]
     if not results:
         return "", ""
@@ -84,7 +84,7 @@ def _tells(hint: str, results: str, known: str) -> bool:
 
 
 def _things(hint: str) -> Iterator[str]:
-    """What nobody hits upon by chance: numbers of two digits or more, identifiers and paths, names."""
+    """The pieces of a hint that nobody guesses: numbers of two digits or more, identifiers, paths, names."""
     plain = unicodedata.normalize("NFKC", hint)
     words = (word.strip(".:-+#") for word in _IDENTIFIER.findall(plain))
     yield from map(_fold, filter(_is_identifier, words))

@@ -1,21 +1,18 @@
-"""`evaluation.judge` -> the judge. A new judge is one file and one line in JUDGES."""
+"""`evaluation.judge` -> the judges. A new judge is one file and one line in JUDGES, or an import path (`function`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from openclaw_rl.config import Config, EvaluationConfig
 from openclaw_rl.config.learning import JudgeName
 from openclaw_rl.errors import ConfigError, JudgeError
-from openclaw_rl.judge.chain import Chain
-from openclaw_rl.judge.claims import ClaimsMarked
-from openclaw_rl.judge.endpoint import EndpointAsker
-from openclaw_rl.judge.explicit import ExplicitFirst
 from openclaw_rl.judge.function import FunctionJudge
-from openclaw_rl.judge.panel import Asker, PanelJudge
+from openclaw_rl.judge.model.endpoint import EndpointAsker
+from openclaw_rl.judge.model.panel import Asker, PanelJudge
+from openclaw_rl.judge.model.sampled import EngineAsker
 from openclaw_rl.judge.rules import RulesJudge
-from openclaw_rl.judge.sampled import EngineAsker
 from openclaw_rl.protocols import Engine, Judge, Renderer
 from openclaw_rl.redaction import redact
 from openclaw_rl.types import BASE_VERSION
@@ -32,27 +29,14 @@ class Means:
     judge_renderer: Renderer | None
 
 
-def make_judge(
-    config: Config,
-    *,
-    engine: Engine | None = None,
-    renderer: Renderer | None = None,
-    judge_engine: Engine | None = None,
-    judge_renderer: Renderer | None = None,
-) -> Judge:
-    """The configured judges as one."""
-    return join(
-        make_judges(config, engine=engine, renderer=renderer, judge_engine=judge_engine, judge_renderer=judge_renderer)
-    )
+class JudgeMaker:
+    """How a judge is made, and the settings of `evaluation` without a default that it needs.
 
-
-def join(judges: Sequence[Judge]) -> Judge:
-    """What a person said outright comes first; of several judges, the next is asked when one cannot say.
-
-    Claims are marked, unless one is a function of somebody's own: that may know what is so.
+    `reads_reactions`: its score is what the person thought of the reply, so it can be asked canaries.
     """
-    first = ExplicitFirst(judges[0] if len(judges) == 1 else Chain(judges))
-    return first if any(judge.name == FunctionJudge.name for judge in judges) else ClaimsMarked(first)
+
+    def __init__(self, make: Callable[[Means], Judge], *needs: str, reads_reactions: bool = False) -> None:
+        self.make, self.needs, self.reads_reactions = make, needs, reads_reactions
 
 
 def make_judges(
@@ -69,24 +53,24 @@ def make_judges(
     """
     check_judge(config.evaluation)
     means = Means(
-        config=config,
-        engine=engine,
-        renderer=renderer,
-        judge_engine=judge_engine,
-        judge_renderer=judge_renderer,
+        config=config, engine=engine, renderer=renderer, judge_engine=judge_engine, judge_renderer=judge_renderer
     )
-    return [JUDGES[name](means) for name in config.evaluation.judge]
+    return [JUDGES[name].make(means) for name in config.evaluation.judge]
 
 
 def check_judge(evaluation: EvaluationConfig) -> None:
     """ConfigError if a judge is configured without the settings that it needs."""
     for name in evaluation.judge:
-        missing = [key for key in _NEEDED[name] if getattr(evaluation, key) is None]
+        missing = [key for key in JUDGES[name].needs if getattr(evaluation, key) is None]
         if missing:
             keys = " and ".join(f"evaluation.{key}" for key in missing)
-            raise ConfigError(
-                f"the judge {name} needs {keys}; set it, or choose another judge (evaluation.judge=rules)"
-            )
+            raise ConfigError(f"the judge {name} needs {keys}; set it, or go on without it: evaluation.judge=rules")
+    url = evaluation.judge_url or ""
+    if "endpoint" in evaluation.judge and url.startswith("https:") and evaluation.judge_api_key is None:
+        raise ConfigError(
+            "the judge endpoint needs evaluation.judge_api_key; set it (to any text where the endpoint asks for none), "
+            "or go on without it: evaluation.judge=rules"
+        )
 
 
 def _rules(means: Means) -> Judge:
@@ -122,7 +106,9 @@ def _model(means: Means) -> Judge:
 
 def _function(means: Means) -> Judge:
     evaluation = means.config.evaluation
-    return FunctionJudge(str(evaluation.judge_function), timeout_s=evaluation.judge_timeout_s)
+    return FunctionJudge(
+        str(evaluation.judge_function), checkpoint=evaluation.judge_path, timeout_s=evaluation.judge_timeout_s
+    )
 
 
 def _sampled(
@@ -155,19 +141,10 @@ def _panel(means: Means, asker: Asker) -> Judge:
     )
 
 
-JUDGES: Mapping[JudgeName, Callable[[Means], Judge]] = {
-    "rules": _rules,
-    "endpoint": _endpoint,
-    "self": _self,
-    "model": _model,
-    "function": _function,
+JUDGES: Mapping[JudgeName, JudgeMaker] = {
+    "rules": JudgeMaker(_rules, reads_reactions=True),
+    "endpoint": JudgeMaker(_endpoint, "judge_url", "judge_model", reads_reactions=True),
+    "self": JudgeMaker(_self, reads_reactions=True),
+    "model": JudgeMaker(_model, "judge_path", reads_reactions=True),
+    "function": JudgeMaker(_function, "judge_function"),
 }
-
-_NEEDED: Mapping[JudgeName, tuple[str, ...]] = {
-    "rules": (),
-    "endpoint": ("judge_url", "judge_model"),
-    "self": (),
-    "model": ("judge_path",),
-    "function": ("judge_function",),
-}
-"""The settings of `evaluation` that have no default and that a judge cannot do without."""

@@ -1,21 +1,22 @@
-"""What tools answered -> whether each call worked, and what its error says that the tool's schema said before.
+"""Tool results -> whether each call worked, and which rule of the tool's schema a failed call broke.
 
 A result is an error where it says so of itself: an exit code, an error field, a traceback or a message that opens or
 closes it, a summary of failed tests. Text that merely mentions errors (a file that was read, lines that were found) is
 not. Of calls that only read, nothing but a message of failure in place of the text counts. The expressions are in
-words/tools.toml.
+tool_results.toml.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
-from openclaw_rl.judge.language import load_table
 from openclaw_rl.types.learning import Evidence
 from openclaw_rl.types.messages import Json, Message, Tool, ToolCall
 
@@ -197,13 +198,16 @@ def _first_group(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group)
 
 
+_WORDS: Mapping[str, list[str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
+
 @cache
 def _says(name: str) -> re.Pattern[str]:
-    """One expression for a list of words/tools.toml."""
+    """One expression for a list of tool_results.toml."""
     any_case = re.IGNORECASE if name in _ANY_CASE else 0
-    return re.compile("|".join(f"(?:{p})" for p in load_table("tools")[name]), re.MULTILINE | any_case)
+    return re.compile("|".join(f"(?:{p})" for p in _WORDS[name]), re.MULTILINE | any_case)
 
 
 def _has(low: str, name: str) -> bool:
     """A look before the search: the expressions are slow where there is nothing to find."""
-    return any(mark in low for mark in load_table("tools")[name])
+    return any(mark in low for mark in _WORDS[name])

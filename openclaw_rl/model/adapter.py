@@ -26,8 +26,8 @@ from torch.nn import functional
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture, Module, Projection
-from openclaw_rl.model.durable import sync, sync_folder
-from openclaw_rl.model.threads import one_thread
+from openclaw_rl.model.folder import sync, sync_folder, unfinished
+from openclaw_rl.model.product import one_thread
 from openclaw_rl.types import Json
 
 CONFIG_FILE = "adapter_config.json"
@@ -52,10 +52,8 @@ _HARMLESS = frozenset(
 _PLAIN_STARTS = (None, True, False, "gaussian", "eva", "orthogonal")
 """`init_lora_weights` of adapters that stand on the base weights as they are; others (PiSSA, LoftQ, …) change those."""
 
-
 MAX_RANK, MAX_ALPHA = 4096, 1e6
 """Beyond these a file is wrong, and loading it would cost memory or make numbers that are none."""
-
 
 Rest = Callable[[], object]
 """What work beside running steps calls between its parts; it returns when there is time for the next."""
@@ -160,13 +158,7 @@ class AdapterWeights:
 
     @classmethod
     def load(
-        cls,
-        folder: Path,
-        arch: Architecture,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        rest: Rest = lambda: None,
+        cls, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype, rest: Rest = lambda: None
     ) -> Self:
         """An adapter that PEFT, or `save`, wrote. Refuses what it cannot compute and what is not whole."""
         config = read_adapter_config(folder)
@@ -201,28 +193,16 @@ class AdapterWeights:
             raise ModelError(f"{path} holds numbers that are not finite. Publish an earlier adapter.")
         return made
 
-    def save(self, folder: Path, *, base: str | None = None) -> None:
-        """Write a folder that PEFT loads: whole or not at all. `base` is the model's name, for PEFT's users."""
+    def save(self, folder: Path, *, dropout: float = 0.0) -> None:
+        """Write a folder that PEFT loads: whole or not at all. `dropout` is for those who go on training it in PEFT."""
         if folder.exists():
             raise ModelError(f"{folder} exists; an adapter that was written is never changed. Choose another name.")
-        work = folder.with_name(f".{folder.name}.partial")
+        work = unfinished(folder)
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(parents=True)
         try:
-            config = {
-                "peft_type": "LORA",
-                "task_type": "CAUSAL_LM",
-                "base_model_name_or_path": base,
-                "inference_mode": True,
-                "r": self.rank,
-                "lora_alpha": self.alpha,
-                "use_rslora": self.rslora,
-                "target_modules": list(self.targets),
-                "lora_dropout": 0.0,
-                "bias": "none",
-                "fan_in_fan_out": False,
-            }
-            (work / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            shape = (self.rank, self.alpha, self.rslora, list(self.targets))
+            write_adapter_config(work, *shape, dropout)
             dense = torch.contiguous_format
             tensors = {name: view.detach().cpu().clone(memory_format=dense) for name, view in self._named()}
             save_file(tensors, work / WEIGHTS_FILE, metadata={"format": "pt"})
@@ -333,6 +313,25 @@ def read_adapter_config(folder: Path) -> dict[str, Json]:
         raise ModelError(f"{path} holds a {type(config).__name__}, not an object. Save the adapter again.")
     _check_config(config, path)
     return config
+
+
+def write_adapter_config(
+    folder: Path, rank: int, alpha: float, rslora: bool, targets: list[str] | str, dropout: float
+) -> None:
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": None,
+        "inference_mode": True,
+        "r": rank,
+        "lora_alpha": alpha,
+        "use_rslora": rslora,
+        "target_modules": targets,
+        "lora_dropout": dropout,
+        "bias": "none",
+        "fan_in_fan_out": False,  # the file is the same for both kinds of linear layers; peft finds out by itself
+    }
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_config(config: Mapping[str, Json], path: Path) -> None:

@@ -137,7 +137,8 @@ class Architecture:
         num_heads = _count(raw, "num_attention_heads")
         hidden_size = _count(raw, "hidden_size")
         if family == "llama":  # checkpoints older than these keys leave them out
-            raw = {"num_key_value_heads": num_heads, "head_dim": hidden_size // num_heads, **_without_nulls(raw)}
+            given = {key: value for key, value in raw.items() if value is not None}
+            raw = {"num_key_value_heads": num_heads, "head_dim": hidden_size // num_heads, **given}
         return cls(
             family=family,
             num_layers=_count(raw, "num_hidden_layers"),
@@ -204,10 +205,6 @@ def _rope(raw: Mapping[str, Json], window: int) -> Rope | None:
                 raise _wrong("high_freq_factor", scaling.high_freq_factor, f"more than {scaling.low_freq_factor}")
             return Rope(theta=theta, scaling=scaling)
     return None
-
-
-def _without_nulls(raw: Mapping[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in raw.items() if value is not None}
 
 
 def _count(raw: Mapping[str, Json], key: str) -> int:

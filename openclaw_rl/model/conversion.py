@@ -140,10 +140,7 @@ def pack_tiles(blocks: npt.NDArray[np.uint8], kind: gguf.GGMLQuantizationType) -
     columns = quants.reshape(*quants.shape[:-1], bits, 32 // bits).astype(np.uint32)
     words = np.bitwise_or.reduce(columns << np.arange(0, 32, bits, dtype=np.uint32), axis=-1)
     names = ("scales", "minima")[:num_halves]
-    return {
-        "quants": words.view("<i4").transpose(0, 2, 3, 1),
-        **dict(zip(names, halves, strict=True)),
-    }
+    return {"quants": words.view("<i4").transpose(0, 2, 3, 1), **dict(zip(names, halves, strict=True))}
 
 
 def _tiles(tensors: Sequence[gguf.ReaderTensor], heads: Mapping[str, int]) -> dict[str, Array] | None:
@@ -166,13 +163,11 @@ def _tiles(tensors: Sequence[gguf.ReaderTensor], heads: Mapping[str, int]) -> di
 
 
 def _in_our_order(array: Array, name: str, heads: Mapping[str, int]) -> Array:
-    kind = _layer_and_kind(name)[1]
-    return split_rope_halves(array, heads[kind]) if kind in heads else array
-
-
-def split_rope_halves(array: Array, num_heads: int) -> Array:
-    """Undo llama.cpp's row order: it keeps the two rows that RoPE rotates together side by side (0, 0', 1, 1', …);
-    transformers keeps them half a head apart (0, 1, …, 0', 1', …)."""
+    """llama.cpp keeps the two rows that RoPE rotates together side by side (0, 0', 1, 1', …); transformers keeps them
+    half a head apart (0, 1, …, 0', 1', …)."""
+    num_heads = heads.get(_layer_and_kind(name)[1])
+    if num_heads is None:
+        return array
     rows, columns = array.shape
     return array.reshape(num_heads, rows // num_heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 

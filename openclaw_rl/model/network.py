@@ -138,12 +138,6 @@ class Network:
         angles = positions_T.to(torch.float32).unsqueeze(-1) * self._frequencies
         return angles.cos(), angles.sin()
 
-    def layer(
-        self, index: int, x_TH: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, lora: Lora | None = None
-    ) -> Tensor:
-        """One block: [T, H] -> [T, H]. `rope` is what the method of that name gives for the tokens' positions."""
-        return self._layer(index, x_TH, self._spread(rope), attend, lora)
-
     def hidden(
         self,
         ids_T: Tensor,
@@ -154,10 +148,13 @@ class Network:
     ) -> Tensor:
         """[T, H] after the final norm. `run_layer`, where there is one, runs every block on its input."""
         x = functional.embedding(ids_T, self.weights.embedding)
-        rope = self._spread(self.rope(positions_T))
+        cos, sin = self.rope(positions_T)
+        # Cosine and signed sine [T, 1, D]: with them a turn is h·cos + swapped halves of h·sin, three operations.
+        spread = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
+        rope = spread[0].to(self.dtype).unsqueeze(1), spread[1].to(self.dtype).unsqueeze(1)
         for index in range(self.arch.num_layers):
             if run_layer is None:
-                x = self._layer(index, x, rope, attend, lora)
+                x = self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
             else:
                 before = partial(self._before, index, rope=rope, lora=lora)
                 x = run_layer(before, partial(attend, index), partial(self._after, index, lora=lora), x)
@@ -171,15 +168,6 @@ class Network:
             # Rounded to bfloat16 first, one row in ten would have other tokens among its best four.
             return torch.mm(hidden_RH, head.weight.t(), out_dtype=torch.float32)
         return head(hidden_RH).float()
-
-    def _spread(self, rope: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Cosine and signed sine [T, 1, D]: with them a turn is h·cos + swapped halves of h·sin, three operations."""
-        cos, sin = rope
-        cos, sin = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
-        return cos.to(self.dtype).unsqueeze(1), sin.to(self.dtype).unsqueeze(1)
-
-    def _layer(self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], attend: Attend, lora: Lora | None) -> Tensor:
-        return self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
 
     def _before(
         self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], lora: Lora | None

@@ -1,33 +1,37 @@
-"""A folder of safetensors becomes the `Weights` of a network, without a copy where the device allows.
+"""A folder of safetensors becomes the `Weights` of a network, without a copy where the device allows; and back.
 
 On a CPU, in the precision of the file, every tensor is a view of the mapped file: nothing is read before it is used,
 and processes share the pages. The parts of a fused projection become one view where they lie side by side in the file,
-in order, as the embedded model's conversion writes them; else they stay apart. On another device or in another
-precision the parts are copied into one fused tensor each, one after the other: the peak is the model and one tensor.
-
+as the embedded model's conversion writes them; else they stay apart. On another device or in another precision they are
+copied into one fused tensor, one projection after the other: the peak is the model and one tensor.
 Opens safetensors and nothing else. Knows neither the network's maths nor quantised blocks.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture, Module
+from openclaw_rl.model.folder import sync_folder
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Linear, SplitLinear, Weights
 
 _DTYPES: Mapping[str, torch.dtype] = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 _IGNORED = (".rotary_emb.inv_freq",)
 """Old Llama checkpoints carry these buffers; they follow from the config."""
+
+_COPIED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
 def load_weights(
@@ -127,8 +131,7 @@ class _Tensors:
                     f"{list(shape)}. Config and weights belong to different models: fetch or save both again."
                 )
         # A bias, a packed weight or a further layer would be left out of the computation without a word.
-        known = {*shapes, "lm_head.weight"}
-        for name in sorted(self._places.keys() - known):
+        for name in sorted(self._places.keys() - {*shapes, "lm_head.weight"}):
             if not name.endswith(_IGNORED):
                 raise ModelError(
                     f"{self._places[name].file} has the tensor {name}, which no part of this architecture uses. "
@@ -153,14 +156,7 @@ class _Tensors:
             return DenseLinear(self._copied(places))
         if all(place.precedes(following) for place, following in pairwise(places)):
             rows = sum(place.shape[0] for place in places)
-            joined = _Place(
-                file=first.file,
-                mapped=first.mapped,
-                start=first.start,
-                end=last.end,
-                dtype=first.dtype,
-                shape=(rows, first.shape[1]),
-            )
+            joined = replace(first, end=last.end, shape=(rows, first.shape[1]))
             return DenseLinear(joined.view())
         return SplitLinear([self.take(name) for name in names])
 
@@ -218,3 +214,48 @@ def _map(file: Path) -> Iterator[tuple[str, _Place]]:
             )
         shape = tuple(int(size) for size in entry["shape"])
         yield name, _Place(file=file, mapped=mapped, start=start, end=end, dtype=dtype, shape=shape)
+
+
+def save_weights(weights: Weights, arch: Architecture, folder: Path, *, source: Path) -> None:
+    """`source` is the model that it was trained from: its configuration and tokenizer go along."""
+    folder.mkdir(parents=True)
+    copy_description(source, folder)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in _named(weights, arch)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    sync_folder(folder)
+
+
+def copy_description(source: Path, folder: Path) -> None:
+    """A model's files beside its weights: what describes it, and its tokenizer."""
+    for name in _COPIED:
+        if (source / name).exists():
+            shutil.copyfile(source / name, folder / name)
+
+
+def _named(weights: Weights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
+    yield "model.embed_tokens.weight", weights.embedding
+    yield "model.norm.weight", weights.final_norm
+    if not arch.tied_head:
+        yield "lm_head.weight", _matrix(weights.head)
+    for index, layer in enumerate(weights.layers):
+        for name, tensor in _named_layer(layer, arch):
+            yield f"model.layers.{index}.{name}.weight", tensor
+
+
+def _named_layer(layer: LayerWeights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
+    yield "input_layernorm", layer.input_norm
+    yield "post_attention_layernorm", layer.post_norm
+    if layer.q_norm is not None and layer.k_norm is not None:
+        yield "self_attn.q_norm", layer.q_norm
+        yield "self_attn.k_norm", layer.k_norm
+    for module in MODULES:
+        parts = arch.projections(module)
+        split = torch.split(_matrix(getattr(layer, module)), [part.out_features for part in parts])
+        for part, matrix in zip(parts, split, strict=True):
+            yield part.name, matrix.clone()
+
+
+def _matrix(linear: Linear) -> Tensor:
+    if not isinstance(linear, DenseLinear):
+        raise ModelError(f"{type(linear).__name__} cannot be saved; load the weights in float32")
+    return linear.weight

@@ -36,22 +36,8 @@ _OTHER_HEAD = re.compile(
 )
 _OTHER_WORDS = frozenset(
     (
-        *(
-            "count",
-            "len",
-            "length",
-            "limit",
-            "size",
-            "usage",
-            "budget",
-            "min",
-            "max",
-            "per",
-            "used",
-            "id",
-            "ids",
-            "idx",
-        ),
+        *("count", "len", "length", "limit", "size", "usage", "budget", "min", "max", "per", "used"),
+        *("id", "ids", "idx"),
         *("index", "list", "type", "name", "url", "uri", "path", "file", "field", "form", "input", "label", "hint"),
         *("format", "expiry", "expires", "expiration", "ttl", "policy", "reset", "rotation", "strength", "manager"),
         *("error", "failed", "required", "based", "authentication"),
@@ -186,12 +172,8 @@ def _mentioned(text: str, name: _Name, reach: int) -> Span | None:
     if name.strength == "strong" and (told := _TOLD.search(text, name.end, reach)) is not None:
         value, span = _trimmed(told["plain"], told.start("plain"))
         is_typed = any(map(str.isdigit, value)) or not value.isalnum()
-        if (
-            is_typed
-            and len(value) >= 5
-            and any(map(str.isalpha, value))
-            and not (_CODE.match(value) or _is_prose(value))
-        ):
+        is_said = _CODE.match(value) or _is_prose(value)
+        if is_typed and len(value) >= 5 and any(map(str.isalpha, value)) and not is_said:
             return None if is_placeholder(value) else span
     for candidate in _TOKEN.finditer(text, name.end, reach + 16):  # one that begins within reach may end behind it
         whole = _TOKEN.match(text, candidate.start())

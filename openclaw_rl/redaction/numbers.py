@@ -147,17 +147,13 @@ def _in_clusters(
     """Finds `pattern` where digits stand close together; most of a text is then passed over by one quick search."""
 
     def search(seen: Seen) -> Iterator[Span]:
-        for start, end in _clusters(seen.text):
-            # Two characters more: what follows a number decides whether it is one.
-            yield from (match.span() for match in pattern.finditer(seen.text, start, end + 2) if check(match[0]))
+        for cluster in _CLUSTER.finditer(seen.text):
+            if sum(map(str.isdigit, cluster[0])) >= _MIN_DIGITS:
+                # Two characters more: what follows a number decides whether it is one.
+                found = pattern.finditer(seen.text, cluster.start(), cluster.end() + 2)
+                yield from (match.span() for match in found if check(match[0]))
 
     return search
-
-
-def _clusters(text: str) -> Iterator[Span]:
-    for cluster in _CLUSTER.finditer(text):
-        if sum(map(str.isdigit, cluster[0])) >= _MIN_DIGITS:
-            yield cluster.span()
 
 
 def _after(words: Sequence[str], pattern: re.Pattern[str]) -> Callable[[Seen], Iterator[Span]]:

@@ -33,24 +33,8 @@ _ESCAPED_START = re.compile(r"\\[nrt]", re.ASCII)
 _FILE_ENDINGS = frozenset(
     (
         *("png", "jpg", "jpeg", "gif", "svg", "webp", "ico", "pdf", "mp3", "mp4", "woff", "ttf", "zip", "gz", "tgz"),
-        *(
-            "js",
-            "mjs",
-            "ts",
-            "tsx",
-            "jsx",
-            "css",
-            "scss",
-            "html",
-            "json",
-            "yaml",
-            "yml",
-            "toml",
-            "lock",
-            "map",
-            "txt",
-            "md",
-        ),
+        *("js", "mjs", "ts", "tsx", "jsx", "css", "scss", "html", "json", "yaml", "yml", "toml", "lock", "map"),
+        *("txt", "md"),
         *("py", "rs", "go", "java", "kt", "rb", "php", "c", "h", "cc", "cpp", "hpp", "so", "dll", "exe", "whl"),
     )
 )
@@ -82,9 +66,8 @@ def _key_blocks(seen: Seen) -> Iterator[Span]:
     text, start, next_end = seen.text, 0, 0
     while match := _KEY_BLOCK.search(text, start):
         if next_end != -1 and next_end < match.end():
-            next_end = text.find(
-                _KEY_END, match.end()
-            )  # once per END: looking again from each BEGIN would be quadratic
+            # Once per END: looking again from each BEGIN would be quadratic.
+            next_end = text.find(_KEY_END, match.end())
         if 0 <= next_end <= match.end() + _MAX_KEY_BLOCK:
             dashes = text.find("-----", next_end + len(_KEY_END), next_end + 80)
             start = dashes + 5 if dashes >= 0 else next_end + len(_KEY_END)

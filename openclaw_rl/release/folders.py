@@ -18,8 +18,7 @@ from pathlib import Path
 from statistics import fmean
 
 from openclaw_rl.errors import OpenClawError
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.model.durable import sync, sync_folder, unfinished
+from openclaw_rl.model.folder import folder_sha256, sync, sync_folder, unfinished
 from openclaw_rl.types import IMPORTED, Json, Step, Version, ancestry, version_label
 
 CONFIG_FILE, WEIGHTS_FILE, CARD = "adapter_config.json", "adapter_model.safetensors", "README.md"
@@ -35,9 +34,8 @@ class BadFolder(OpenClawError):
 
 def export_version(version: Version, target: Path, *, base_model: str, card: str) -> None:
     """Writes the folder; nothing is left of it if it cannot be written. Blocking."""
-    if not version.path:
+    if (source := version.folder) is None:
         raise BadFolder(f"the files of {version.label} are gone; `openclaw-rl versions --json` shows which have a path")
-    source = Path(version.path)
     if not (source / CONFIG_FILE).is_file():
         raise BadFolder(f"{version.label} is no adapter: its whole weights are in {source}, as they are")
     if folder_sha256(source) != version.sha256:
@@ -73,34 +71,6 @@ def check_adapter(folder: Path) -> None:
         raise BadFolder(f"{folder / WEIGHTS_FILE} holds {other}; an adapter holds lora_A and lora_B matrices only")
 
 
-def take_in(folder: Path, versions: Path, line: str) -> Callable[[int], tuple[str, str]]:
-    """Copies an adapter beside the versions; what is returned moves it to its number's place, in a moment. Blocking.
-
-    It has no folder `trainer`: training goes on from it with a fresh optimiser.
-    """
-    check_adapter(folder)
-    scratch = unfinished(versions / f"import of {line}")
-    shutil.rmtree(scratch, ignore_errors=True)
-    weights = scratch / "weights"
-    versions.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for made in (scratch, weights):  # one by one: the mode is not that of parents
-        made.mkdir(mode=0o700)
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        shutil.copyfile(folder / name, weights / name)
-    sync_folder(weights)
-    sync(scratch)
-    sha256 = folder_sha256(weights)
-
-    def place(number: int) -> tuple[str, str]:
-        target = versions / version_label(line, number)
-        shutil.rmtree(target, ignore_errors=True)  # of an import that was cut short: no version has this number
-        scratch.rename(target)
-        sync(versions)
-        return str(target / "weights"), sha256
-
-    return place
-
-
 def model_card(version: Version, versions: Sequence[Version], steps: Mapping[int, Step], *, base_model: str) -> str:
     """What a stranger should know of a version; no word of a conversation, and no name of one."""
     way = [steps[number] for number in reversed(ancestry(versions, version.number)) if number in steps]
@@ -117,7 +87,7 @@ def model_card(version: Version, versions: Sequence[Version], steps: Mapping[int
         ("between", f"{_day(took[0].planned_at)} and {_day(took[-1].planned_at)}" if took else "–"),
         ("mean reward", f"{fmean(rewards):+.3f}" if rewards else "–"),
         ("last loss", f"{losses[-1]:+.4f}" if losses else "–"),
-        ("sha256 of the version", version.sha256),
+        ("sha256 of the version", version.sha256 or "–"),
     ]
     if imported:
         facts.append(("came from elsewhere", f"the weights of {', '.join(imported)}"))

@@ -3,13 +3,14 @@ builds on, and the newest: of those that were rejected, for inspection, and of t
 
 from __future__ import annotations
 
-import asyncio
-import shutil
+import logging
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
 
+from openclaw_rl.errors import TrainError
+from openclaw_rl.protocols import LearningStore, WeightsKeeper
 from openclaw_rl.types import Version, head_number, version_number
+
+_log = logging.getLogger(__name__)
 
 NUM_NEWEST = 5
 """Of either kind."""
@@ -23,7 +24,8 @@ def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]
     in_use = {number for one in versions if one.state in ("live", "candidate") for number in (one.number, one.parent)}
     in_use |= {answered_before(one) for one in versions if one.state == "live"}
     in_use.add(head_number(versions))
-    return [one for one in versions if one.path and one.number % save_every and one.number not in in_use.union(newest)]
+    kept = in_use.union(newest)
+    return [one for one in versions if one.weights and one.number % save_every and one.number not in kept]
 
 
 def answered_before(version: Version) -> int:
@@ -32,26 +34,19 @@ def answered_before(version: Version) -> int:
     return version_number(parent) if isinstance(parent, str) else version.parent
 
 
-class Log(Protocol):
-    """What of the store is needed to tidy up."""
+async def tidy(log: LearningStore, keeper: WeightsKeeper, line: str, *, save_every: int) -> None:
+    """Removes weights that nobody needs. The rows know first: nobody is promised what is half gone.
 
-    async def versions(self, line: str) -> Sequence[Version]: ...
-
-    async def forget_files(self, line: str, numbers: Sequence[int]) -> None: ...
-
-
-async def tidy(log: Log, line: str, *, save_every: int) -> None:
-    """Removes files that nobody needs; the rows know first, so that nobody is promised what is half gone."""
+    Weights that a row has forgotten and that a crash kept from being removed go too.
+    """
     known = await log.versions(line)
-    for folder in await asyncio.to_thread(left_behind, known):
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
-    for version in superseded(known, save_every=save_every):
-        await log.forget_files(line, [version.number])
-        # The whole checkpoint: the folder around what engines load.
-        await asyncio.to_thread(shutil.rmtree, Path(version.path).parent, ignore_errors=True)
-
-
-def left_behind(versions: Sequence[Version]) -> list[Path]:
-    """Checkpoints that a row has forgotten, and that a crash kept from being removed. They lie beside the others."""
-    places = {Path(one.path).parent.parent for one in versions if one.path}
-    return [place / one.label for place in places for one in versions if not one.path and (place / one.label).exists()]
+    try:
+        for version in known:
+            if version.weights is None:
+                await keeper.abandon(line, version.number)
+        for version in superseded(known, save_every=save_every):
+            await log.forget_files(line, [version.number])
+            if version.weights is not None:
+                await keeper.discard(version.weights)
+    except TrainError as error:
+        _log.warning("weights that nobody needs stay: %s", error)

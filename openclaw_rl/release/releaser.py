@@ -2,20 +2,20 @@
 
     publish     the engine loads the folder, checks its sha256, and answers nobody with it yet
     gate        it is compared with what answers now, on the same engine
-    prove       engine and trainer tell the same change from one to the other; where nobody trains, it waits for that
+    prove       engine and trainer measure the same change from one to the other; without a trainer it waits for that
     live        one row and one assignment: the next request of its line is answered by it
 
-Candidates that were made while no engine ran stand one on the other. The last of them holds what all have learned, so
-it alone is tried; if it fails, the one before it is. One whose change is below the noise does not answer, and the next
-step builds on it. What nothing stands on that answers gives its samples back; so does what is rejected, and its samples
-are in doubt then, unless the engine, and not what was learned, is the reason.
+Candidates that were made while no engine ran build on each other. The last of them holds what all have learned, so it
+alone is tried; if it fails, the one before it is tried. A candidate whose change is below the noise does not answer,
+and the next step builds on it. A version that no live version builds on gives its samples back to be learned again. So
+does a rejected one; its samples are then in doubt, unless the engine was the reason and not what was learned.
 
-Nothing here stops a request: running ones end on their version, and an engine that is away only delays a release. What
-cannot be loaded or tried now is tried again by itself, line by line, after pauses that double.
+Nothing here stops a request: running ones end on their version, and an engine that is away only delays a release. A
+version that cannot be loaded or tried now is tried again, line by line, after pauses that double.
 
-Rows say what answers. Whoever changes that holds `_deciding`, and looks at the row first; `_releasing` is held from a
-candidate's publication to its end, and may wait for `_deciding`, never the other way round. A person who goes back, or
-takes a lesson back, does not wait for a gate: what is examined then is left, and the rows say what is tried next.
+The rows say which version answers. A change of that holds the lock `_deciding` and reads the row first. `_releasing` is
+held from a candidate's publication to its end, and may wait for `_deciding`, never the other way round. Rolling back
+and undoing do not wait for a gate: a running examination is given up, and the rows say what is tried next.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Protocol
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable, OpenClawError, TrainError
 from openclaw_rl.faults import crash_point
-from openclaw_rl.protocols import Engine
-from openclaw_rl.release.gate import GateReport
+from openclaw_rl.protocols import Engine, LearningStore, WeightsKeeper
+from openclaw_rl.release.gate.full import GateReport
+from openclaw_rl.release.gate.prove import Proof, Verdict
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.prove import Proof, Verdict
 from openclaw_rl.release.shelf import Shelf
 from openclaw_rl.types import (
     BASE_VERSION,
@@ -50,40 +51,13 @@ from openclaw_rl.types import (
 
 _log = logging.getLogger(__name__)
 
-RETRY_S, MAX_RETRY_S = 1.0, 300.0
+RETRY = Backoff(first_s=1.0, longest_s=300.0)
 
 _Examined = tuple[dict[str, Json], str, Verdict | None]
 """What was measured, why it may not answer, empty if it may, and what the proof says, if it came to that."""
 
 
-class Versions(Protocol):
-    """What is needed of the store."""
-
-    async def versions(self, line: str | None = None) -> Sequence[Version]: ...
-
-    async def set_version_state(
-        self,
-        line: str,
-        number: int,
-        state: VersionState,
-        *,
-        reason: str = "",
-        gate: Json = None,
-        blameless: bool = False,
-    ) -> None: ...
-
-    async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]: ...
-
-    async def was_taken_back(self, line: str, numbers: Collection[int]) -> bool: ...
-
-    async def forget_files(self, line: str, numbers: Sequence[int]) -> None: ...
-
-    async def undo(
-        self, lesson: Lesson, *, reason: str, loaded: Collection[int] | None, unusable: Collection[int]
-    ) -> Undone: ...
-
-
-class Gate(Protocol):
+class CandidateGate(Protocol):
     """Says what stands against a candidate; no parent is the base model."""
 
     async def measure(self, candidate: Version, parent: Version | None) -> GateReport: ...
@@ -93,7 +67,7 @@ class Gate(Protocol):
         ...
 
 
-class Proving(Protocol):
+class Prover(Protocol):
     """Proves that the engine serves what was trained; `TrainError` if nobody can say now."""
 
     async def prove(self, candidate: Version, parent: Version | None) -> Proof: ...
@@ -108,17 +82,19 @@ class Releaser:
 
     def __init__(
         self,
-        log: Versions,
+        log: LearningStore,
         engine: Engine,
-        gate: Gate,
+        gate: CandidateGate,
         live: LiveVersions,
         *,
-        proving: Proving | None,
+        proving: Prover | None,
+        keeper: WeightsKeeper,
         save_every: int,
         on_change: Callable[[Version], None] = lambda _: None,
     ) -> None:
         self._log = log
         self._proving = proving
+        self._keeper = keeper
         self._shelf = Shelf(engine)
         self._gate = gate
         self._live = live
@@ -171,11 +147,10 @@ class Releaser:
             self._parked.put_nowait(line)
 
     async def _try_again(self, line: str) -> None:
-        pause_s, is_done = RETRY_S, False
-        while not is_done:
+        for pause_s in RETRY:
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MAX_RETRY_S)
-            is_done = await self._settle_or_park(line, self._settle)
+            if await self._settle_or_park(line, self._settle):
+                break
         self._waiting.remove(line)
 
     async def loaded_live(self) -> None:
@@ -228,10 +203,10 @@ class Releaser:
         for version in await self._log.versions(line):
             if version.state == "candidate":
                 await self._mark(version, "retired", reason="another version answers")
-        await tidy(self._log, line, save_every=self._save_every)
+        await tidy(self._log, self._keeper, line, save_every=self._save_every)
         return True
 
-    async def _try(self, version: Version, parent: Version | None, proving: Proving) -> bool:
+    async def _try(self, version: Version, parent: Version | None, proving: Prover) -> bool:
         """Puts a candidate live, or rejects it; False if neither can be done now."""
         answering = BASE_VERSION if parent is None else parent.label
         await self._shelf.drop_aside(version.line, keep=(answering,))
@@ -258,7 +233,7 @@ class Releaser:
                 await self._shelf.step_aside(version.line, answering, now=version.label)
             return True
 
-    async def _examined(self, version: Version, parent: Version | None, proving: Proving) -> _Examined | None:
+    async def _examined(self, version: Version, parent: Version | None, proving: Prover) -> _Examined | None:
         """None if somebody decided meanwhile that it is not to be tried against this parent any more."""
         task = asyncio.create_task(self._examine(version, parent, proving))
         self._examining = (version.line, task)
@@ -277,10 +252,11 @@ class Releaser:
         if self._examining is not None and self._examining[0] == line:
             self._examining[1].cancel()
 
-    async def _examine(self, version: Version, parent: Version | None, proving: Proving) -> _Examined:
+    async def _examine(self, version: Version, parent: Version | None, proving: Prover) -> _Examined:
         await self._shelf.load(version)
         crash_point("release.published")
         report = await self._gate.measure(version, parent)
+        _log.debug("version %s at the gate: %s", version.label, report.reason or "passed")
         crash_point("release.measured")
         if report.reason:
             return report.to_json(), report.reason, None
@@ -342,7 +318,7 @@ class Releaser:
         known = await self._numbered(line)
         version = self._with_files(known, number)
         if not version.was_live and not untried:
-            heard = ", ".join(map(str, (0, *(n for n, one in known.items() if one.path and one.was_live))))
+            heard = ", ".join(map(str, (0, *(n for n, one in known.items() if one.weights and one.was_live))))
             why = f"{version.state}: {version.reason}" if version.reason else version.state
             raise NoSuchVersion(
                 f"version {number} never answered ({why}): no gate let it. --untried puts it live all the same; what "
@@ -421,8 +397,8 @@ class Releaser:
         if number not in known:
             have = ", ".join(str(n) for n in (0, *known))
             raise NoSuchVersion(f"the model that runs has no version {number}; there are {have}")
-        if not known[number].path:
-            have = ", ".join(str(n) for n, one in known.items() if one.path)
+        if known[number].weights is None:
+            have = ", ".join(str(n) for n, one in known.items() if one.weights)
             gone = f"the files of version {number} were not kept (training.save_every)"
             raise NoSuchVersion(f"{gone}; there are 0, {have}")
         return known[number]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 
-from openclaw_rl.errors import EngineError
+from openclaw_rl.errors import EngineError, EngineRefused
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import BASE_VERSION, Publication, Version
 
@@ -29,9 +29,9 @@ class Shelf:
     async def load(self, version: Version) -> None:
         """It answers whoever asks for it by name, and nobody else. `EngineRefused` if its files are not what they
         were."""
-        await self._engine.publish(
-            Publication(version=version.label, path=version.path, sha256=version.sha256, live=False)
-        )
+        if version.weights is None:
+            raise EngineRefused(f"the weights of {version.label} are gone; nothing was loaded")
+        await self._engine.publish(Publication(version=version.label, weights=version.weights, live=False))
 
     async def unload(self, label: str) -> None:
         """Now, or when nobody looks at it any more."""

@@ -12,7 +12,7 @@ latter is added up turn by turn and never sinks below nothing (Page's CUSUM, 195
 late, because talk turns to what it is bad at, is found as fast as one that is bad at once. With odds of n to 1, a
 version that is like its parent is taken for a bad one once in n turns or less.
 
-Knows rows and numbers, no engine. What it did is on the version's row, and whoever looks on is told by the releaser.
+Knows rows and numbers, no engine. What it did is on the version's row; the releaser tells the observers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from typing import Protocol, Self
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import EngineRefused, OpenClawError
-from openclaw_rl.release.behaviour import distinct_pairs
+from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.gate.behaviour import distinct_pairs
 from openclaw_rl.release.keeping import answered_before
 from openclaw_rl.release.releaser import NoSuchVersion
 from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label
@@ -113,17 +114,6 @@ def evidence(seen: Iterable[bool], rate: float) -> float:
     return odds
 
 
-class Log(Protocol):
-    """What of the store is needed."""
-
-    @property
-    def served(self) -> asyncio.Event: ...
-
-    async def versions(self, line: str | None = None) -> Sequence[Version]: ...
-
-    async def served_turns(self, line: str, label: str, *, since: float, limit: int) -> Sequence[ServedTurn]: ...
-
-
 class RollBack(Protocol):
     """Puts a version live in place of another, if that one answers still."""
 
@@ -133,7 +123,7 @@ class RollBack(Protocol):
 class Watch:
     """Watches every version that answers, until it is cancelled."""
 
-    def __init__(self, log: Log, roll_back: RollBack, limits: WatchLimits) -> None:
+    def __init__(self, log: LearningStore, roll_back: RollBack, limits: WatchLimits) -> None:
         self._log = log
         self._roll_back = roll_back
         self._limits = limits
@@ -143,12 +133,12 @@ class Watch:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self._log.served.clear()
+            self._log.woken("watch").clear()
             try:
                 await self.look()
             except OpenClawError as error:
                 _log.warning("the version that answers is not watched: %s", error)
-            await self._log.served.wait()
+            await self._log.woken("watch").wait()
             await asyncio.sleep(_GATHER_S)
 
     async def look(self) -> None:
@@ -189,7 +179,7 @@ def _ways_back(version: Version, line: Sequence[Version]) -> Iterator[int]:
     known = {one.number: one for one in line}
     number = answered_before(version)
     while number in known:
-        if known[number].path and known[number].state == "retired":
+        if known[number].weights and known[number].state == "retired":
             yield number
         number = answered_before(known[number])
     yield 0

@@ -34,10 +34,7 @@ class PieceDecoder:
     """
 
     def __init__(
-        self,
-        decode: Callable[[Sequence[int]], str],
-        is_byte: Callable[[int], bool],
-        is_shown: Callable[[int], bool],
+        self, decode: Callable[[Sequence[int]], str], is_byte: Callable[[int], bool], is_shown: Callable[[int], bool]
     ) -> None:
         self._decode = decode
         self._is_byte = is_byte

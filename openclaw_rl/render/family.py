@@ -62,14 +62,9 @@ class Family:
     def _shielded(self, message: Message) -> Message:
         """`message` with texts that may be mixed with scaffolding before they are encoded."""
         shield = self._vocabulary.shield
-        return replace(
-            message,
-            content=shield(message.content),
-            reasoning=shield(message.reasoning),
-            tool_calls=tuple(
-                replace(call, name=shield(call.name), arguments=shield(call.arguments)) for call in message.tool_calls
-            ),
-        )
+        calls = tuple(replace(c, name=shield(c.name), arguments=shield(c.arguments)) for c in message.tool_calls)
+        content, reasoning = shield(message.content), shield(message.reasoning)
+        return replace(message, content=content, reasoning=reasoning, tool_calls=calls)
 
     def _shielded_tools(self, tools: Sequence[Tool]) -> list[Tool]:
         return [Tool.from_json(self._shielded_json(tool.to_json())) for tool in tools]

@@ -94,11 +94,9 @@ def _chatml(vocabulary: Vocabulary, stop_ids: list[int], template: ChatTemplate 
     except RequestError:
         return None
     chat = f"{START}user\n{_USER.content}{END}\n{START}assistant\n"
-    opening, closing = f"{START}system\n", f"{END}\n"
     default = text.removesuffix(chat)
-    renderer = ChatmlRenderer(
-        vocabulary, stop_ids, default.removeprefix(opening).removesuffix(closing) if default else None
-    )
+    system = default.removeprefix(f"{START}system\n").removesuffix(f"{END}\n") if default else None
+    renderer = ChatmlRenderer(vocabulary, stop_ids, system)
     return renderer if _agrees(renderer, template, vocabulary) else None
 
 
@@ -151,11 +149,8 @@ def _stop_ids(vocabulary: Vocabulary, config: Json, generation_config: Json, tok
     """What ends an answer: what the checkpoint says, and ChatML's two closing tokens where it has them."""
     declared = generation_config.get("eos_token_id", config.get("eos_token_id"))
     ids = [] if declared is None else declared if isinstance(declared, list) else [declared]
-    spelled = (
-        _constants(tokenizer_config).get("eos_token"),
-        END,
-        "<|endoftext|>" if END in vocabulary.control else None,
-    )
+    closing = (END, "<|endoftext|>") if END in vocabulary.control else ()
+    spelled = (_constants(tokenizer_config).get("eos_token"), *closing)
     ids += [vocabulary.control[token] for token in spelled if token in vocabulary.control]
     return list(dict.fromkeys(ids))
 

@@ -1,9 +1,8 @@
 """Families that the `renderers` package knows, thinking models first of all, behind our protocol.
 
-The package lays out conversations and bridges them at the level of ids; our vocabulary does the encoding, and our
-parsers the answers. Its bridge refuses where the model's template would change what came before: Qwen3 drops old
-thoughts when the user speaks again. There a new branch begins, written as the model was trained to see it. So `render`
-splices the sampled answers of the running tool cycle and writes older ones from their text.
+The package lays out conversations and bridges them as ids; our vocabulary encodes, and our parsers read the answers.
+Its bridge refuses where the model's template would change what came before: Qwen3 drops old thoughts when the user
+speaks again. So `render` splices the sampled answers of the running tool cycle and writes older ones from their text.
 """
 
 from __future__ import annotations
@@ -79,9 +78,8 @@ class PackagedRenderer(Family):
         """The longer prompt, or None where the package will not give one that starts with exactly these ids."""
         before = [*prompt_ids, *completion_ids]
         shown = [self._shown(message) for message in messages]
-        rendered = self._inner.bridge_to_next_turn(
-            list(prompt_ids), list(completion_ids), shown, tools=self._offered(tools)
-        )
+        given = (list(prompt_ids), list(completion_ids), shown)
+        rendered = self._inner.bridge_to_next_turn(*given, tools=self._offered(tools))
         if rendered is None or rendered.token_ids[: len(before)] != before:
             return None
         ids: list[int] = rendered.token_ids

@@ -2,9 +2,8 @@
 
 * `<think>…</think>` is looked for only at the start of the answer, and only for families that think; where the prompt
   already opened it, the answer starts inside.
-* `<tool_call>` is looked for only when tools were offered. What does not become a call (no JSON object, no name, cut
-  off before its name) is visible text, exactly as sampled. Once a call has been announced it stays a call: what was
-  sampled of its arguments is delivered, whole or not, and whatever follows it is visible text.
+* `<tool_call>` is looked for only when tools were offered. What does not become a call (no JSON object, no name) is
+  visible text, exactly as sampled. A call that has been announced stays one: its arguments are delivered, whole or not.
 * Newlines next to the thought inside its tags, after `</think>` and after a call are layout and are dropped; every
   other character outside the calls is delivered, and held back only while it may still begin a tag.
 

@@ -1,8 +1,8 @@
 """The fallback for every other family: the model's own chat template, rendered to text and then encoded.
 
-A template is a black box: nothing promises that a longer conversation begins like a shorter one. So there is no
-`bridge`; `render` puts the sampled ids of an answer in its place where the template shows it exactly where the prompt
-for it ended, and whoever compares the result with the stored turn finds out whether it extends it or forks.
+Nothing promises that a longer conversation begins like a shorter one, so there is no `bridge`. `render` splices in the
+sampled ids of an answer if the template shows it exactly where the prompt for it ended; whoever compares the result
+with the stored turn finds out whether it extends it or forks.
 
 Special tokens in somebody's text are shielded before the template sees them and are encoded as plain text. A template
 that knows no tools, or writes calls in a form that we cannot parse, gets them in Hermes form.
@@ -135,10 +135,8 @@ def _native_calls(template: ChatTemplate) -> Literal["json", "xml"] | None:
     for form in forms:
         parser = StreamParser(AnswerForm(calls=form), [_TOOL])
         events = [*parser.feed(text), *parser.finish()]
-        index = next(
-            (event.index for event in events if isinstance(event, ToolCallStart) and event.name == "probe"), None
-        )
-        if index is not None and ToolArgumentsDelta(index, '{"key": "value"}') in events:
+        found = [event.index for event in events if isinstance(event, ToolCallStart) and event.name == "probe"]
+        if found and ToolArgumentsDelta(found[0], '{"key": "value"}') in events:
             return form
     return None
 

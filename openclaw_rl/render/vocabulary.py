@@ -19,9 +19,8 @@ from tokenizers import Tokenizer
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.protocols import TextDecoder
-from openclaw_rl.render.cache import SizedCache
+from openclaw_rl.render.cache import SizedCache, WordEncoder
 from openclaw_rl.render.decoding import ByteDecoder, PieceDecoder, byte_alphabet
-from openclaw_rl.render.words import WordEncoder
 from openclaw_rl.types import Json
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")

@@ -1,49 +1,38 @@
-"""The durable log of what is learned, for the loops of the one process that writes it.
+"""The durable log of what is learned, for the loops of the one process that writes it: `protocols.LearningStore`.
 
-Every method is one transaction in the store's thread, on disk when it returns. `woken(stage)` is set when there is new
-work for a stage; who waits for it clears it first and looks afterwards, so that no work is overlooked.
+Every method is one transaction in the store's thread, on disk when it returns. Most are a query of `sql/` as it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
 from openclaw_rl.faults import crash_point
-from openclaw_rl.store import lessons, queries, served, steps, tasks, undoing
-from openclaw_rl.store.steps import Waiting
+from openclaw_rl.protocols import Wakeup, Wakeups
+from openclaw_rl.store.sql import episodes, lessons, queries, served, steps, tasks, undoing
 from openclaw_rl.types import (
     PRESENT_MODEL,
-    Baseline,
     Credit,
-    Feedback,
-    Json,
-    JudgedTurn,
     Judgement,
     Lease,
     Lesson,
-    NextState,
-    ReplayedTurn,
-    Sample,
-    ServedTurn,
-    Session,
-    SessionOutline,
-    Skip,
     Stage,
-    Step,
-    Turn,
-    TurnRecord,
+    Topic,
     Undoing,
     Undone,
     Version,
-    VersionState,
+    WeightsRef,
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Transact(Protocol):
@@ -52,52 +41,72 @@ class Transact(Protocol):
     def __call__(self, work: Callable[[Connection], T]) -> Awaitable[T]: ...
 
 
+class LocalWakeups:
+    """Wake-ups within one process."""
+
+    def __init__(self) -> None:
+        self._events: dict[Topic, asyncio.Event] = {}
+
+    def woken(self, topic: Topic) -> Wakeup:
+        """The event of a topic."""
+        return self._events.setdefault(topic, asyncio.Event())
+
+
+def asked(
+    query: Callable[Concatenate[Connection, P], T], *, wakes: Topic | None = None
+) -> Callable[Concatenate[LearningLog, P], Coroutine[Any, Any, T]]:
+    """A method that runs a query of `sql/` in one transaction, and then wakes the loop that it may have work for."""
+
+    async def method(self: LearningLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        answer = await self._transact(lambda connection: query(connection, *args, **kwargs))
+        if wakes is not None:
+            self.woken(wakes).set()
+        return answer
+
+    return method
+
+
 class LearningLog:
-    """`protocols.Lessons` on SQLite."""
+    """`protocols.LearningStore` on the queries of `sql/`."""
 
     def __init__(
         self,
         transact: Transact,
         *,
-        at_once: Transact | None = None,
+        overwrite: Transact | None = None,
         on_delete: Callable[[str], None] = lambda _: None,
+        wakeups: Wakeups | None = None,
     ) -> None:
-        """`at_once` takes its place in line before it first waits; `on_delete` is told of a session that goes."""
+        """`overwrite` is for deletions, and is done before all that is put later; `on_delete` is told of a session
+        that goes."""
         self._transact = transact
-        self._at_once = at_once or transact
+        self._overwrite = overwrite or transact
         self._on_delete = on_delete
-        self._sampled = asyncio.Event()
-        self._served = asyncio.Event()
-        self._woken: dict[Stage, asyncio.Event] = {"judge": asyncio.Event(), "credit": asyncio.Event()}
+        self._owner = f"{tasks.LOCAL_OWNER}{os.getpid()}:{secrets.token_hex(4)}"
+        self._wakeups = wakeups or LocalWakeups()
 
-    @property
-    def sampled(self) -> asyncio.Event:
-        """Set when there may be a new sample to learn from."""
-        return self._sampled
-
-    @property
-    def served(self) -> asyncio.Event:
-        """Set when there may be a new turn, or a new verdict on one."""
-        return self._served
-
-    def woken(self, stage: Stage) -> asyncio.Event:
-        """Set when a task of this stage may have come up."""
-        return self._woken[stage]
+    def woken(self, topic: Topic) -> Wakeup:
+        """Set when there may be new work. Whoever waits for it clears it first and looks afterwards."""
+        return self._wakeups.woken(topic)
 
     async def lease(
-        self, stage: Stage, *, limit: int, ttl_s: float, only_closed_sessions: bool = False, min_turns: int = 1
+        self,
+        stage: Stage,
+        *,
+        limit: int,
+        ttl_s: float,
+        only_closed_sessions: bool = False,
+        min_turns: int = 1,
+        owner: str = "",
     ) -> list[Lease]:
-        """Tasks that are due, the oldest first, for this caller alone until the leases end.
-
-        Tasks of sessions that are open, or open and shorter than `min_turns`, are left where that is asked for.
-        """
-        now = time.time()
+        """Tasks that are due, for `owner` alone until the leases end; by default for this process."""
         return await self._transact(
             lambda connection: tasks.lease(
                 connection,
                 stage,
+                owner=owner or self._owner,
                 limit=limit,
-                now=now,
+                now=time.time(),
                 ttl_s=ttl_s,
                 only_closed_sessions=only_closed_sessions,
                 min_turns=min_turns,
@@ -106,41 +115,27 @@ class LearningLog:
 
     async def renew(self, leases: Sequence[Lease], *, ttl_s: float) -> list[Lease]:
         """Those that are still held, with their new end."""
-        until = time.time() + ttl_s
-        return await self._transact(lambda connection: tasks.renew(connection, leases, until=until))
-
-    async def give_back(self, held: Lease, *, due_at: float, count_attempt: bool = True) -> bool:
-        """Try this task again at `due_at`; an attempt, unless it was no fault of the task. False if it was lost."""
-        return await self._transact(
-            lambda connection: tasks.give_back(connection, held, due_at=due_at, count_attempt=count_attempt)
-        )
+        return await self._transact(lambda connection: tasks.renew(connection, leases, until=time.time() + ttl_s))
 
     async def close_task(self, held: Lease) -> bool:
         """Nothing is to be done about this task. False if the lease was lost."""
         closed = await self._transact(lambda connection: tasks.finish(connection, held, now=time.time()))
         if held.stage == "judge":
-            self._woken["credit"].set()  # later turns of the session may have waited for this one
+            self.woken("credit").set()  # later turns of the session may have waited for this one
         return closed
 
-    async def release_all(self) -> int:
-        """Take up what a process that is gone had leased."""
-        return await self._transact(lambda connection: tasks.release_all(connection, now=time.time()))
+    async def release_earlier(self) -> int:
+        """Take up what earlier runs of this process had leased; leases of workers elsewhere stay."""
+        return await self._transact(
+            lambda connection: tasks.release_earlier(connection, owner=self._owner, now=time.time())
+        )
 
-    async def next_due(self, stage: Stage, *, after: float = 0.0) -> float | None:
-        """When the next open task is due, in seconds since the epoch and later than `after`; None if there is none."""
-        return await self._transact(lambda connection: tasks.next_due(connection, stage, after=after))
-
-    async def num_open(self, stage: Stage) -> int:
-        """How much work waits."""
-        return await self._transact(lambda connection: tasks.num_open(connection, stage))
-
-    async def put_judgement(self, held: Lease, judgement: Judgement) -> bool:
-        """Store a judgement and end the lease, both or neither. False if the lease was lost: nothing is stored."""
-        (stored,) = await self.put_judgements([(held, judgement)])
-        return stored
+    give_back = asked(tasks.give_back)
+    next_due = asked(tasks.next_due)
+    num_open = asked(tasks.num_open)
 
     async def put_judgements(self, judged: Sequence[tuple[Lease, Judgement]]) -> list[bool]:
-        """The same for many, at the price of one commit."""
+        """Store judgements and end their leases; False for a lease that was lost: nothing of it is stored."""
 
         def put(connection: Connection, held: Lease, judgement: Judgement) -> bool:
             if not tasks.finish(connection, held, now=judgement.judged_at):
@@ -150,8 +145,13 @@ class LearningLog:
             return True
 
         stored = await self._transact(lambda connection: [put(connection, *one) for one in judged])
-        self._woken["credit"].set()
-        self._served.set()
+        self.woken("credit").set()
+        self.woken("watch").set()
+        return stored
+
+    async def put_judgement(self, held: Lease, judgement: Judgement) -> bool:
+        """The same for one."""
+        (stored,) = await self.put_judgements([(held, judgement)])
         return stored
 
     async def put_credit(self, held: Lease, credit: Credit) -> bool:
@@ -165,178 +165,71 @@ class LearningLog:
             return True
 
         stored = await self._transact(work)
-        self._sampled.set()
+        self.woken("train").set()
         return stored
 
-    async def get_session(self, session: str) -> Session | None:
-        return await self._transact(lambda connection: queries.session(connection, session))
+    put_episode = asked(episodes.put_episode)
+    put_outcome = asked(episodes.put_outcome, wakes="credit")  # its group may be complete now
+    episode = asked(episodes.episode)
+    group = asked(episodes.group)
 
-    async def outline(self, session: str) -> SessionOutline | None:
-        """The session and its turns without their texts and ids."""
-        return await self._transact(lambda connection: queries.outline(connection, session))
+    get_session = asked(queries.session)
+    sessions_of = asked(episodes.sessions_of)
+    sessions_older_than = asked(lessons.sessions_older_than)
+    outline = asked(queries.outline)
+    get_turn = asked(queries.turn)
+    turns = asked(queries.turns)
+    next_state = asked(queries.next_state)
+    feedback = asked(queries.feedback)
+    followed_turn = asked(queries.followed_turn)
 
-    async def get_turn(self, session: str, index: int) -> Turn | None:
-        return await self._transact(lambda connection: queries.turn(connection, session, index))
-
-    async def turns(self, session: str) -> list[Turn]:
-        return await self._transact(lambda connection: queries.turns(connection, session))
-
-    async def next_state(self, session: str, index: int) -> NextState | None:
-        return await self._transact(lambda connection: queries.next_state(connection, session, index))
-
-    async def feedback(self, session: str) -> list[Feedback]:
-        return await self._transact(lambda connection: queries.feedback(connection, session))
-
-    async def followed_turn(self, session: str, index: int) -> tuple[Session, TurnRecord] | None:
-        """A turn with its session and what was said after it; None if there is no such turn."""
-
-        def work(connection: Connection) -> tuple[Session, TurnRecord] | None:
-            found, record = queries.session(connection, session), queries.record(connection, session, index)
-            return None if found is None or record is None else (found, record)
-
-        return await self._transact(work)
-
-    async def judged_turn(self, session: str, index: int) -> JudgedTurn | None:
-        """A turn with its newest judgement; None if it was not judged."""
-        return await self._transact(lambda connection: lessons.judged_turn(connection, session, index))
-
-    async def judgements(self, session: str) -> list[Judgement]:
-        """The newest judgement of every turn of a session."""
-        return await self._transact(lambda connection: lessons.judgements(connection, session))
-
-    async def credits(self, session: str) -> list[Credit]:
-        """What became of every judged turn of a session."""
-        return await self._transact(lambda connection: lessons.session_credits(connection, session))
-
-    async def waiting_samples(self, line: str | None, limit: int) -> list[Sample]:
-        """What no step has learned from yet."""
-        return await self._transact(lambda connection: lessons.waiting_samples(connection, line, limit))
-
-    async def mark_trained(self, sample_ids: Sequence[str], *, step: int) -> None:
-        """This step learned from these samples; no other one will."""
-        await self._transact(lambda connection: lessons.mark_trained(connection, sample_ids, step))
-
-    async def baseline(self, line: str, turn_kind: str) -> Baseline:
-        return await self._transact(lambda connection: lessons.baseline(connection, line, turn_kind))
-
-    async def flag(self, name: str) -> str | None:
-        return await self._transact(lambda connection: lessons.flag(connection, name))
-
-    async def set_flag(self, name: str, value: str | None) -> None:
-        await self._transact(lambda connection: lessons.set_flag(connection, name, value))
-
-    async def waiting(self) -> list[Waiting]:
-        """The lines that have something to learn from, the one that waits longest first."""
-        return await self._transact(steps.waiting)
-
-    async def plan_step(self, step: Step) -> None:
-        """The step takes its samples: no other one will."""
-        await self._transact(lambda connection: steps.plan(connection, step))
-
-    async def finish_step(self, step: Step, version: Version | None, *, blameless: bool = False) -> bool:
-        """Ends a planned step together with what it made. False if it had ended before.
-
-        A discarded step gives its samples back: in doubt, unless they are `blameless`.
-        """
-        return await self._transact(lambda connection: steps.finish(connection, step, version, blameless=blameless))
-
-    async def add_metrics(self, line: str, number: int, metrics: Mapping[str, float]) -> Step | None:
-        """Add what was measured of a version later to the step that made it; the step, None if there is none."""
-        return await self._transact(lambda connection: steps.add_metrics(connection, line, number, metrics))
-
-    async def planned_steps(self) -> list[Step]:
-        """Steps that nobody finished; they come before any other."""
-        return await self._transact(steps.planned)
-
-    async def next_step_number(self, line: str) -> int:
-        return await self._transact(lambda connection: steps.next_number(connection, line))
-
-    async def samples_named(self, ids: Sequence[str]) -> list[Sample]:
-        """These samples, in this order, without those that were deleted, or whose people opted out, since."""
-        return await self._transact(lambda connection: lessons.samples_named(connection, ids))
-
-    async def skip_samples(self, ids: Sequence[str], why: Skip) -> None:
-        """No step will have these samples."""
-        await self._transact(lambda connection: lessons.skip_samples(connection, ids, why))
-
-    async def doubted_samples(self, line: str) -> list[str]:
-        """Samples that wait although they were in a step that was discarded."""
-        return await self._transact(lambda connection: steps.doubted(connection, line))
-
-    async def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]:
-        """Samples that the last steps on the way to a version learned from: those with a hint, if there are any."""
-        return await self._transact(
-            lambda connection: steps.replayable(connection, line, number=number, max_age=max_age)
-        )
-
-    async def forget_files(self, line: str, numbers: Sequence[int]) -> None:
-        """The files of these versions are about to be removed."""
-        await self._transact(lambda connection: steps.forget_files(connection, line, numbers))
+    judged_turn = asked(lessons.judged_turn)
+    judgements = asked(lessons.judgements)
+    credits = asked(lessons.session_credits)
+    baseline = asked(lessons.baseline)
+    flag = asked(lessons.flag)
+    set_flag = asked(lessons.set_flag)
 
     async def run_with(self, model: str) -> None:
         """From now on this is the present model: versions and samples of others rest until they come back."""
         await self.set_flag(PRESENT_MODEL, model)
 
-    async def versions(self, line: str | None = None, *, every_model: bool = False) -> list[Version]:
-        """Those of the present model, or of every one."""
-        return await self._transact(lambda connection: steps.versions(connection, line, every_model=every_model))
+    waiting = asked(steps.waiting)
+    waiting_samples = asked(lessons.waiting_samples)
+    samples_named = asked(lessons.samples_named)
+    doubted_samples = asked(steps.doubted)
+    replayable_samples = asked(steps.replayable)
+    skip_samples = asked(lessons.skip_samples)
+    mark_trained = asked(lessons.mark_trained)
 
-    async def set_version_state(
-        self,
-        line: str,
-        number: int,
-        state: VersionState,
-        *,
-        reason: str = "",
-        gate: Json = None,
-        blameless: bool = False,
-    ) -> None:
-        """What the gate, or a person, says about a version. Making one live retires the one that was.
+    planned_steps = asked(steps.planned)
+    next_step_number = asked(steps.next_number)
+    plan_step = asked(steps.plan)
+    finish_step = asked(steps.finish)
+    add_metrics = asked(steps.add_metrics)
 
-        A rejected one gives its samples back: in doubt, unless they are `blameless`.
-        """
-        await self._transact(
-            lambda connection: steps.set_state(
-                connection, line, number, state, reason=reason, gate=gate, blameless=blameless
-            )
-        )
-        if state == "rejected":
-            self._sampled.set()
+    versions = asked(steps.versions)
+    set_version_state = asked(steps.set_state, wakes="train")  # a rejected one gives its samples back
+    retire_stranded = asked(steps.retire_stranded, wakes="train")
+    forget_files = asked(steps.forget_files)
+    replayed_turns = asked(served.replayed)
+    served_turns = asked(served.served)
+    was_taken_back = asked(undoing.was_taken_back)
 
-    async def retire_stranded(self, line: str, *, reason: str) -> list[Version]:
-        """Takes the samples back of versions that will never answer; those that were not retired before."""
-        retired = await self._transact(lambda connection: steps.retire_stranded(connection, line, reason=reason))
-        self._sampled.set()
-        return retired
-
-    async def was_taken_back(self, line: str, numbers: Collection[int]) -> bool:
-        """Whether something that made one of these versions was given back since, or is not to be learned any more."""
-        return await self._transact(lambda connection: undoing.was_taken_back(connection, line, numbers))
-
-    async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
-        """The last turns of a line, on which a candidate is tried; the newest first."""
-        return await self._transact(
-            lambda connection: served.replayed(connection, line, model=model, limit=limit, max_tokens=max_tokens)
-        )
-
-    async def served_turns(self, line: str, label: str, *, since: float, limit: int) -> list[ServedTurn]:
-        """What became of the last turns of a line that a version answered; the oldest first."""
-        return await self._transact(lambda connection: served.served(connection, line, label, since=since, limit=limit))
+    async def put_imported(self, line: str, place: Callable[[int], WeightsRef]) -> Version:
+        """A candidate that was made elsewhere; `place` puts its weights where its number says."""
+        return await self._transact(lambda connection: steps.put_imported(connection, line, place, now=time.time()))
 
     async def undo(
         self, lesson: Lesson, *, reason: str, loaded: Collection[int] | None = None, unusable: Collection[int] = ()
     ) -> Undone:
-        """Takes a lesson back: its samples for good, and the versions that learned from them.
-
-        Not done if the version that would answer then is not among those `loaded`; None: no engine runs.
-        """
-        now = time.time()
+        """Takes a lesson back: its samples for good, and the versions that learned from them."""
         undone = await self._transact(
             lambda connection: undoing.undo(
-                connection, lesson, reason=reason, now=now, loaded=loaded, unusable=unusable
+                connection, lesson, reason=reason, now=time.time(), loaded=loaded, unusable=unusable
             )
         )
-        self._sampled.set()  # what else the undone steps had waits
+        self.woken("train").set()  # what else the undone steps had waits
         return undone
 
     async def forget(self, lesson: Lesson, plan: Undoing) -> bool:
@@ -346,25 +239,9 @@ class LearningLog:
         """
         for session in lesson.sessions:
             self._on_delete(session)
-        return await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
-
-    async def put_imported(self, line: str, place: Callable[[int], tuple[str, str]]) -> Version:
-        """A candidate that was made elsewhere; `place` puts its files where its number says."""
-        now = time.time()
-        return await self._transact(lambda connection: steps.put_imported(connection, line, place, now=now))
-
-    async def sessions_of(self, user: str) -> list[str]:
-        """The names of all sessions of a user."""
-        return await self._transact(lambda connection: [one.session.id for one in queries.sessions(connection, user)])
+        return await self._overwrite(lambda connection: undoing.forget(connection, lesson, plan))
 
     async def delete_session(self, session: str) -> None:
-        """Every row of it, overwritten; the log holds them until it is emptied.
-
-        Everything that is put after this call comes after the deletion.
-        """
+        """Every row of it, overwritten. Everything that is put after this call comes after the deletion."""
         self._on_delete(session)
-        await self._at_once(lambda connection: lessons.delete_session(connection, session))
-
-    async def sessions_older_than(self, last_seen_at: float, *, limit: int = 100) -> list[str]:
-        """Closed sessions that nobody has come back to since."""
-        return await self._transact(lambda connection: lessons.sessions_older_than(connection, last_seen_at, limit))
+        await self._overwrite(lambda connection: lessons.delete_session(connection, session))

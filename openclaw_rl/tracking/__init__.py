@@ -1,15 +1,14 @@
 """What learning does -> what people look at: a line in the terminal, Prometheus, TensorBoard, W&B, files of records.
 
-Write-only. Nothing in the system reads any of it, waits for it or fails with it: without observers every batch, every
-step and every version is the same. The credit loop, the train loop and the release tell an `Observers` what they did
-(wired in `pipeline.py`); each observer hears it in a thread of its own. A further one is a file here with a subclass of
-`Observer`, its settings, and a line in `registry.py`.
+Write-only. Nothing in the system reads it, waits for it or fails with it: without observers every batch, every step and
+every version is the same. The credit loop, the train loop and the release tell an `Observers` what they did; each
+observer gets it in a thread of its own. A new one is a file here with a subclass of `Observer`, its settings, and a
+line in `registry.py`.
 """
 
 from __future__ import annotations
 
-from openclaw_rl.tracking.observer import Observer
-from openclaw_rl.tracking.observers import Observers
+from openclaw_rl.tracking.observers import Observer, Observers
 from openclaw_rl.tracking.registry import check_tracking, make_observers
 
 __all__ = ["Observer", "Observers", "check_tracking", "make_observers"]

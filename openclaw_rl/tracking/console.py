@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from openclaw_rl.tracking.observer import Observer
+from openclaw_rl.tracking.observers import Observer
 from openclaw_rl.types import Step, Version, version_label
 
 _log = logging.getLogger(__name__)

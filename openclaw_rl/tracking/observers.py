@@ -1,7 +1,7 @@
-"""One who tells and many who look on. Telling takes no time and cannot fail.
+"""The events of learning, and how every observer gets them. Telling takes no time and cannot fail.
 
-Each observer hears everything in order, in a thread of its own. One that raises, or falls too far behind, is switched
-off with one warning; it is not tried again before the next start. Knows no observer by name.
+Each observer gets all events in order, in a thread of its own. One that raises, or falls too far behind, is switched
+off with one warning until the next start. Knows no observer by name.
 """
 
 from __future__ import annotations
@@ -10,49 +10,101 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from openclaw_rl.tracking.observer import Observer
-from openclaw_rl.types import Credit, JudgedTurn, Skip, Step, Version
+from openclaw_rl.types import Credit, JudgedTurn, Skip, Step, Version, line_of
 
 _log = logging.getLogger(__name__)
 
 MAX_WAITING = 256
-"""What an observer may have left to hear; a turn of a long conversation is about a megabyte."""
+"""Most events that an observer may be behind; a turn of a long conversation is about a megabyte."""
 
 CLOSE_S = 10.0
-"""How long the end of the program waits for all of them together."""
+"""How long the end of the program waits for all observers together."""
+
+
+class Observer:
+    """Overrides the events that it wants. It may block and it may raise: `Observers` shields the others from both."""
+
+    name: str
+
+    def credited(self, judged: JudgedTurn, credit: Credit) -> None:
+        """A judgement became samples, or a skip with its reason."""
+
+    def skipped(self, line: str, sample_ids: Sequence[str], why: Skip) -> None:
+        """Waiting samples of a line will not be trained on."""
+
+    def stepped(self, step: Step) -> None:
+        """A step ended: done, or discarded."""
+
+    def evaluated(self, step: Step) -> None:
+        """The version of a step was evaluated; `metrics` has these measures alone."""
+
+    def changed(self, version: Version) -> None:
+        """A version changed its state, for example to live or rejected."""
+
+    def close(self) -> None:
+        """There will be no more events."""
+
+
+class SeriesObserver(Observer):
+    """An observer that draws curves over the step's number, a series for each line.
+
+    It adds counts since the start to a step's metrics: `credit/sample` turns that became samples, `credit/REASON` turns
+    that did not, `skipped/REASON` samples that were dropped while they waited.
+    """
+
+    def __init__(self) -> None:
+        self._counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def credited(self, judged: JudgedTurn, credit: Credit) -> None:
+        self._counts[line_of(judged.session)][f"credit/{credit.skip or 'sample'}"] += 1
+
+    def skipped(self, line: str, sample_ids: Sequence[str], why: Skip) -> None:
+        self._counts[line][f"skipped/{why}"] += len(sample_ids)
+
+    def stepped(self, step: Step) -> None:
+        if step.state == "done":
+            self.put(step, {**step.metrics, **self._counts[step.line]})
+
+    def evaluated(self, step: Step) -> None:
+        self.put(step, step.metrics)
+
+    @abstractmethod
+    def put(self, step: Step, metrics: Mapping[str, float]) -> None:
+        """A point of the series of `step.line`."""
 
 
 class Observers:
-    """Told by the loops; passes it on."""
+    """The loops tell it what happened; it passes that on to all observers."""
 
     def __init__(self, observers: Sequence[Observer] = (), *, max_waiting: int = MAX_WAITING) -> None:
         self._listeners = [_Listener(observer, max_waiting) for observer in observers]
 
     def credited(self, judged: JudgedTurn, credit: Credit) -> None:
-        for one in self._listeners:
-            one.tell(lambda observer: observer.credited(judged, credit))
+        self._tell(lambda observer: observer.credited(judged, credit))
 
     def skipped(self, line: str, sample_ids: Sequence[str], why: Skip) -> None:
-        for one in self._listeners:
-            one.tell(lambda observer: observer.skipped(line, sample_ids, why))
+        self._tell(lambda observer: observer.skipped(line, sample_ids, why))
 
     def stepped(self, step: Step) -> None:
-        for one in self._listeners:
-            one.tell(lambda observer: observer.stepped(step))
+        self._tell(lambda observer: observer.stepped(step))
 
     def evaluated(self, step: Step) -> None:
-        for one in self._listeners:
-            one.tell(lambda observer: observer.evaluated(step))
+        self._tell(lambda observer: observer.evaluated(step))
 
     def changed(self, version: Version) -> None:
+        self._tell(lambda observer: observer.changed(version))
+
+    def _tell(self, event: Callable[[Observer], None]) -> None:
         for one in self._listeners:
-            one.tell(lambda observer: observer.changed(version))
+            one.tell(event)
 
     def catch_up(self, timeout_s: float = CLOSE_S) -> None:
-        """Returns when all have heard what they were told, or are off. Blocks, no longer than `timeout_s`."""
+        """Returns when all observers have handled their events, or are off. Blocks for at most `timeout_s`."""
         until = time.monotonic() + timeout_s
         for one in self._listeners:
             heard = threading.Event()
@@ -61,7 +113,7 @@ class Observers:
                 pass
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Lets them hear the rest and close. Blocks, no longer than `timeout_s`."""
+        """Lets them handle the rest and close. Blocks for at most `timeout_s`."""
         for one in self._listeners:
             one.end()
         until = time.monotonic() + timeout_s
@@ -70,7 +122,7 @@ class Observers:
 
 
 class _Listener:
-    """An observer and what it has not heard yet.
+    """An observer and the events that it has not handled yet.
 
     The thread is a daemon, and not one of asyncio's: an observer that hangs must not keep the process from ending.
     """

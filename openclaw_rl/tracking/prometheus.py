@@ -15,7 +15,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from openclaw_rl.tracking.meanings import MEANINGS
-from openclaw_rl.tracking.observer import Observer
+from openclaw_rl.tracking.observers import Observer
 from openclaw_rl.types import Skip, Step, Version, VersionState
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import orjson
 
 from openclaw_rl.redaction import redact
-from openclaw_rl.tracking.observer import Observer
-from openclaw_rl.types import Credit, Json, JudgedTurn, Lesson, Step, version_label
+from openclaw_rl.tracking.observers import Observer
+from openclaw_rl.types import Credit, Json, JudgedTurn, Lesson, Step, line_of, version_label
 
 TURNS, STEPS = "turns.jsonl", "steps.jsonl"
 
@@ -113,7 +113,7 @@ def _turn_line(judged: JudgedTurn, credit: Credit) -> dict[str, Json]:
     judgement, verdict = judged.judgement, judged.judgement.verdict
     return {
         "turn": judgement.turn_id,
-        "line": judged.session.user,
+        "line": line_of(judged.session),
         "judged_at": judgement.judged_at,
         "num_evidence": judgement.num_evidence,
         "judge": judgement.judge,

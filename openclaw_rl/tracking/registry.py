@@ -1,4 +1,4 @@
-"""The settings -> who looks on: one line for each."""
+"""The settings -> the observers, one line for each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry
 from openclaw_rl.config import Config, TrackingConfig, TrainingConfig
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.tracking.console import ConsoleObserver
-from openclaw_rl.tracking.observer import Observer
-from openclaw_rl.tracking.observers import Observers
+from openclaw_rl.tracking.observers import Observer, Observers
 from openclaw_rl.tracking.prometheus import PrometheusObserver
 from openclaw_rl.tracking.records import RecordsObserver
 from openclaw_rl.tracking.wandb import WandbObserver
@@ -20,16 +19,17 @@ from openclaw_rl.types import Json, Version
 
 
 def check_tracking(tracking: TrackingConfig) -> None:
-    """ConfigError if what the settings ask for cannot be."""
+    """ConfigError if a package or a key that the settings need is missing."""
     if tracking.wandb_mode != "disabled":
-        _require_package("wandb", f"tracking.wandb_mode={tracking.wandb_mode}")
+        why = " (chosen by WANDB_API_KEY if nobody set it)" if tracking.wandb_mode == "online" else ""
+        _require_package("wandb", f"tracking.wandb_mode={tracking.wandb_mode}{why}", "tracking.wandb_mode=disabled")
     if tracking.wandb_mode == "online" and tracking.wandb_api_key is None:
         raise ConfigError(
             "tracking.wandb_mode=online needs a key: set WANDB_API_KEY or tracking.wandb_api_key, "
             "or keep runs on this machine with tracking.wandb_mode=offline"
         )
     if tracking.tensorboard_dir is not None:
-        _require_package("tensorboard", "tracking.tensorboard_dir")
+        _require_package("tensorboard", "tracking.tensorboard_dir", "tracking.tensorboard_dir=null")
 
 
 def make_observers(
@@ -52,9 +52,12 @@ def make_observers(
     return Observers(observers)
 
 
-def _require_package(package: str, setting: str) -> None:
+def _require_package(package: str, setting: str, without: str) -> None:
     if find_spec(package) is None:
-        raise ConfigError(f"{setting} needs the package {package}; install it with: pip install openclaw-rl[tracking]")
+        raise ConfigError(
+            f"{setting} needs the package {package}; install it (pip install openclaw-rl[tracking]), "
+            f"or go on without it: {without}"
+        )
 
 
 def _tensorboard(folder: Path) -> Observer:

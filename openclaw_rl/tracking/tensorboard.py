@@ -11,7 +11,7 @@ from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-unty
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
-from openclaw_rl.tracking.series import SeriesObserver
+from openclaw_rl.tracking.observers import SeriesObserver
 from openclaw_rl.types import Step
 
 

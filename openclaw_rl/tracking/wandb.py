@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from openclaw_rl.tracking.series import SeriesObserver
+from openclaw_rl.tracking.observers import SeriesObserver
 from openclaw_rl.types import LOCAL_USER, Json, Step
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@
     woken by      a credit with samples; the clock
 
 A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
-no other step. Killed anywhere, the loop finds it planned, takes it again from the same parent, and gets the same
-weights. What it made is written with its end in one transaction. While whole batches of a line wait, one step follows
-the other, and only the last of some is released: it holds what all have learned, and its gate takes longer than they.
+no other step. Killed anywhere, the loop finds the planned step, takes it again from the same parent, and gets the same
+weights. The step's end and its version are written in one transaction. While whole batches of a line wait, steps follow
+each other at once, and only the last of them is released: it holds what all have learned, and a gate takes longer than
+a step.
 
-Knows rows and orders. Whatever a trainer does, the worst that happens here is a delay, and of its own line only: it
-rests, longer each time, while the others go on. The flag `train.paused` then says why, and nothing is lost. Only what a
-trainer reports as harmful is discarded.
+Knows rows and orders, no words and no files. A trainer that fails delays its own line only: the line rests, longer each
+time, and the flag `train.paused` says why. Nothing is lost. A step is discarded only if the trainer reports it harmful.
 """
 
 from __future__ import annotations
@@ -20,84 +20,41 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import shutil
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean
-from typing import Protocol
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import OpenClawError, StoreError, TrainerLost, TrainError
 from openclaw_rl.faults import crash_point
-from openclaw_rl.model.durable import unfinished
-from openclaw_rl.train import planning
+from openclaw_rl.protocols import LearningStore, StepPractice, Trainer
 from openclaw_rl.train.planning import Planner
-from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import (
     TRAINING_PAUSED,
-    Exercise,
     Json,
     Sample,
     Step,
+    StepOrder,
+    StepReport,
     Version,
+    Waiting,
+    WeightsRef,
     head_number,
-    version_label,
     version_number,
 )
 
 _log = logging.getLogger(__name__)
 
-RETRY_S, MAX_RETRY_S = 2.0, 300.0
+RETRY = Backoff(first_s=2.0, longest_s=300.0)
 
 MAX_CHAIN = 4
 """Steps of whole batches that are taken before the last of them is released."""
 
 MAX_LOST = 6
-"""So many trainers in a row that die over one step say that the step is at fault."""
-
-
-class Trainer(Protocol):
-    """Carries out an order; `TrainerLost` if it died over it, `TrainError` if it cannot be done so."""
-
-    async def step(self, order: StepOrder) -> StepReport: ...
-
-
-class Waiting(Protocol):
-    """Samples of one line that no step has yet."""
-
-    @property
-    def line(self) -> str: ...
-
-    @property
-    def num_samples(self) -> int: ...
-
-    @property
-    def since(self) -> float: ...
-
-    @property
-    def num_doubted(self) -> int: ...
-
-
-class Log(planning.Log, Protocol):
-    """What this loop needs of the store."""
-
-    @property
-    def sampled(self) -> asyncio.Event: ...
-
-    async def waiting(self) -> Sequence[Waiting]: ...
-
-    async def planned_steps(self) -> list[Step]: ...
-
-    async def plan_step(self, step: Step) -> None: ...
-
-    async def samples_named(self, ids: Sequence[str]) -> list[Sample]: ...
-
-    async def finish_step(self, step: Step, version: Version | None, *, blameless: bool = False) -> bool: ...
-
-    async def set_flag(self, name: str, value: str | None) -> None: ...
+"""After so many trainers in a row died over one step, the step is at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +63,6 @@ class LoopSettings:
 
     batch_size: int
     max_wait_s: float | None
-    folder: Path
-    """Where checkpoints go, a folder for each line."""
     training: Mapping[str, Json]
     anchors: tuple[tuple[int, ...], ...] = ()
     """Prompts, up to where an answer begins; each step takes the next ones in turn."""
@@ -119,16 +74,18 @@ class _Rest:
     """How long nothing is tried again, and why."""
 
     until: float
-    pause_s: float
+    num_failures: int
     reason: str
 
     @classmethod
     def after(cls, error: Exception, before: _Rest | None, *, what: str) -> _Rest:
         """Twice as long as the one before it, up to a limit."""
-        pause_s = RETRY_S if before is None else min(2 * before.pause_s, MAX_RETRY_S)
+        num_failures = 1 if before is None else before.num_failures + 1
+        pause_s = RETRY.pause_s(num_failures)
         level = logging.WARNING if isinstance(error, OpenClawError) else logging.ERROR
         _log.log(level, "%s waits %g s: %r", what, pause_s, error)
-        return cls(until=asyncio.get_running_loop().time() + pause_s, pause_s=pause_s, reason=str(error) or repr(error))
+        until = asyncio.get_running_loop().time() + pause_s
+        return cls(until=until, num_failures=num_failures, reason=str(error) or repr(error))
 
     @property
     def left_s(self) -> float:
@@ -138,19 +95,19 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `release` is awaited with new candidates, the last of a chain; `practise` finds the exercises of a step;
+    `release` is awaited with the last candidate of a chain. `practice` (credit's) prepares a step's exercises.
     `on_waiting` is told the line of samples that wait for the clock.
     """
 
     def __init__(
         self,
-        log: Log,
+        log: LearningStore,
         trainer: Trainer,
         planner: Planner,
         settings: LoopSettings,
         *,
         release: Callable[[Version], Awaitable[None]],
-        practise: Callable[[Step, Sequence[Sample]], tuple[Exercise, ...]] = lambda *_: (),
+        practice: StepPractice | None = None,
         on_step: Callable[[Step], None] = lambda _: None,
         on_waiting: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.time,
@@ -160,7 +117,7 @@ class TrainLoop:
         self._planner = planner
         self._settings = settings
         self._release = release
-        self._practise = practise
+        self._practice = practice
         self._on_step = on_step
         self._on_waiting = on_waiting
         self._clock = clock
@@ -174,7 +131,7 @@ class TrainLoop:
         told: str | None = ""  # what the last run may have left is no word of ours
         trouble: _Rest | None = None
         while True:
-            self._log.sampled.clear()
+            self._log.woken("train").clear()
             due_in: float | None = None
             try:
                 async with self._one_at_a_time:
@@ -192,7 +149,7 @@ class TrainLoop:
             waits_s = [rest.left_s for rest in rests] + ([] if due_in is None else [due_in])
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(waits_s, default=None)):
-                    await self._log.sampled.wait()
+                    await self._log.woken("train").wait()
 
     async def work(self, *, at_once: bool = False, max_steps: int | None = None) -> float | None:
         """Takes all steps that are due, or with `at_once` all there are; in how many seconds the next will be due.
@@ -202,7 +159,7 @@ class TrainLoop:
         """
         async with self._one_at_a_time:
             due_in, stuck = await self._work(at_once=at_once, max_steps=max_steps)
-        self._log.sampled.set()  # whoever runs beside it looks again which lines rest
+        self._log.woken("train").set()  # whoever runs beside it looks again which lines rest
         for error in stuck.values():
             raise error
         return due_in
@@ -297,10 +254,10 @@ class TrainLoop:
         )
         version = self._version(ended, report) if report.state == "done" else None
         if version is None:
-            await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))
+            await self._abandon(step)
         if not await self._log.finish_step(ended, version, blameless=overtaken):
             if step.number not in {one.number for one in await self._log.versions(step.line)}:
-                await asyncio.to_thread(_remove, self._checkpoint(step.line, step.number))  # undone while it was taken
+                await self._abandon(step)  # undone while it was taken
             return None
         crash_point("train.finished")
         self._on_step(ended)
@@ -308,6 +265,13 @@ class TrainLoop:
             level = logging.INFO if overtaken else logging.ERROR
             _log.log(level, "step %d of %s was discarded: %s", step.number, step.line, report.reason)
         return version
+
+    async def _abandon(self, step: Step) -> None:
+        """What is left of it costs space and no more."""
+        try:
+            await self._trainer.abandon(step.line, step.number)
+        except TrainError as error:
+            _log.warning("%s", error)
 
     async def _report(self, step: Step) -> tuple[StepReport, bool]:
         """What came of a step; and whether it was overtaken by what happened since it was planned."""
@@ -331,11 +295,6 @@ class TrainLoop:
     async def _ordered(self, step: Step) -> StepReport:
         settings = self._settings
         samples = tuple(await self._log.samples_named((*step.sample_ids, *step.replayed_ids)))
-        target = self._checkpoint(step.line, step.number)
-        try:
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise TrainError(f"no folder for checkpoints ({error}); training.save_path names another") from error
         first = step.number * step.num_anchors
         chosen = [settings.anchors[at % len(settings.anchors)] for at in range(first, first + step.num_anchors)]
         order = StepOrder(
@@ -343,15 +302,15 @@ class TrainLoop:
             number=step.number,
             parent=None if step.parent == 0 else await self._parent(step),
             parent_number=step.parent,
-            target=str(target),
             seed=step.seed,
             settings=settings.training,
             samples=samples,
             anchors=tuple(chosen),
             stop_token_ids=settings.stop_token_ids,
-            exercises=self._practise(step, samples),
+            exercises=() if self._practice is None else self._practice.exercises(step, samples),
         )
         name = (step.line, step.number)
+        _log.debug("step %d of %s: %d samples, %d anchors", step.number, step.line, len(samples), len(chosen))
         try:
             report = await self._trainer.step(order)
         except TrainerLost as lost:
@@ -365,30 +324,21 @@ class TrainLoop:
         return replace(report, metrics={**report.metrics, "policy/age": policy_age(step.parent, samples)})
 
     def _version(self, step: Step, report: StepReport) -> Version:
+        assert report.weights is not None, "a step that is done has made weights"
         return Version(
             line=step.line,
             number=step.number,
             parent=step.parent,
             state="candidate",
             created_at=self._clock(),
-            path=str(self._checkpoint(step.line, step.number) / "weights"),
-            sha256=report.sha256,
+            weights=report.weights,
         )
 
-    async def _parent(self, step: Step) -> str:
-        """Where its checkpoint is: `training.save_path` may have been another one when it was made."""
-        paths = {version.number: version.path for version in await self._log.versions(step.line)}
-        known = paths.get(step.parent)
-        return str(Path(known).parent if known else self._checkpoint(step.line, step.parent))
-
-    def _checkpoint(self, line: str, number: int) -> Path:
-        return self._settings.folder / version_label(line, number)
-
-
-def _remove(checkpoint: Path) -> None:
-    """What a trainer that died may have left of it."""
-    for folder in (checkpoint, unfinished(checkpoint)):
-        shutil.rmtree(folder, ignore_errors=True)
+    async def _parent(self, step: Step) -> WeightsRef:
+        (found,) = (one for one in await self._log.versions(step.line) if one.number == step.parent)
+        if found.weights is None:
+            raise TrainError(f"the weights of {found.label} are gone; roll back to a version that has its own")
+        return found.weights
 
 
 def policy_age(parent: int, samples: Sequence[Sample]) -> float:

@@ -13,28 +13,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from openclaw_rl.protocols import WaitingSamples
 from openclaw_rl.types import Sample, Skip, Step, Version, head_number, num_steps_since, version_number
 
 _LOOK_AHEAD = 4
 """Batches of waiting samples that are looked at, so that caps can choose."""
-
-
-class Log(Protocol):
-    """What of the store is needed to plan."""
-
-    async def next_step_number(self, line: str) -> int: ...
-
-    async def versions(self, line: str) -> Sequence[Version]: ...
-
-    async def waiting_samples(self, line: str | None, limit: int) -> list[Sample]: ...
-
-    async def skip_samples(self, ids: Sequence[str], why: Skip) -> None: ...
-
-    async def doubted_samples(self, line: str) -> list[str]: ...
-
-    async def replayable_samples(self, line: str, *, number: int, max_age: int) -> list[str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +38,7 @@ class Planner:
 
     def __init__(
         self,
-        log: Log,
+        log: WaitingSamples,
         settings: PlanSettings,
         *,
         choose: Callable[[Sequence[Sample]], Sequence[Sample]],

@@ -1,122 +1,99 @@
-"""What the control process orders from a trainer, and what it reports: a step, or a reading, as JSON.
+"""Orders and reports as private files, which the control process and a trainer's worker hand to each other by name.
+
+An order can hold millions of numbers, so it is no line on a pipe. Its file has one JSON line for what is small, and one
+for each sample or sequence:
+
+    {"step": {"line": "local", "number": 3, …}}          {"score": {"starts": [12, 9], …}}
+    {"id": "s-5f1c.0", "prompt_ids": [1, 9690, …], …}    [1, 9690, …]
 
 Standard library only.
-
-An order is complete: from the parent's checkpoint, the samples and the seed it names the same step comes out every
-time, so an order that was lost with its trainer is simply given again.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
 
-from openclaw_rl.types import Candidate, Exercise, Json, Sample, VersionSpan
+from openclaw_rl.types import (
+    Candidate,
+    Exercise,
+    Sample,
+    ScoreOrder,
+    ScoreReport,
+    StepOrder,
+    StepReport,
+    VersionSpan,
+    WeightsRef,
+)
 
-ReportState = Literal["done", "discarded"]
+Order = StepOrder | ScoreOrder
+Report = StepReport | ScoreReport
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepOrder:
-    """One step of one line.
+def write_order(path: Path, order: Order) -> None:
+    """Writes a new file that only its owner reads."""
+    head = _fields(order)
+    kind, many = ("step", "samples") if isinstance(order, StepOrder) else ("score", "sequences")
+    _write(path, {kind: head}, *head.pop(many))
 
-    `parent` is the checkpoint to start from, made by step `parent_number`; None and 0 are the base model. `target` is
-    the folder that the new checkpoint becomes. `settings` is the section `training` of the settings, as JSON.
-    """
 
-    line: str
-    number: int
-    parent: str | None
-    parent_number: int
-    target: str
-    seed: int
-    settings: Mapping[str, Json]
-    samples: tuple[Sample, ...]
-    anchors: tuple[tuple[int, ...], ...] = ()
-    """Prompts to which the base model's own answers are kept; `stop_token_ids` end these."""
-    stop_token_ids: tuple[int, ...] = ()
-    exercises: tuple[Exercise, ...] = ()
-
-    def to_json(self) -> dict[str, Json]:
-        exercises = [asdict(exercise) for exercise in self.exercises]
-        return {**_plain(self), "samples": [asdict(sample) for sample in self.samples], "exercises": exercises}
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(
+def read_order(path: Path) -> Order:
+    """The inverse of `write_order`."""
+    with path.open(encoding="utf-8") as lines:
+        ((kind, head),) = json.loads(next(lines)).items()
+        many = [json.loads(line) for line in lines]
+    if kind == "score":
+        return ScoreOrder(
             **{
-                **raw,
-                "samples": tuple(_sample(one) for one in raw["samples"]),
-                "anchors": tuple(tuple(prompt) for prompt in raw["anchors"]),
-                "stop_token_ids": tuple(raw["stop_token_ids"]),
-                "exercises": tuple(_exercise(one) for one in raw["exercises"]),
+                **head,
+                "sequences": tuple(map(tuple, many)),
+                "starts": tuple(head["starts"]),
+                "parent": _weights(head["parent"]),
+                "candidate": WeightsRef(**head["candidate"]),
             }
         )
+    return StepOrder(
+        **{
+            **head,
+            "parent": _weights(head["parent"]),
+            "samples": tuple(map(_sample, many)),
+            "anchors": tuple(map(tuple, head["anchors"])),
+            "stop_token_ids": tuple(head["stop_token_ids"]),
+            "exercises": tuple(map(_exercise, head["exercises"])),
+        }
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """What came of an order: a checkpoint at its target, or none (`discarded`) and the reason."""
-
-    state: ReportState
-    metrics: Mapping[str, float]
-    reason: str = ""
-    sha256: str = ""
-    """Of the published part of the checkpoint, as the engine will check it."""
-
-    def to_json(self) -> dict[str, Json]:
-        return _plain(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(**raw)
+def write_report(path: Path, report: Report) -> None:
+    """Writes a new file that only its owner reads."""
+    _write(path, {"step" if isinstance(report, StepReport) else "score": report})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreOrder:
-    """What two versions make of tokens: those of each sequence from its start on, each given all before it.
-
-    `parent` and `candidate` are folders with weights, as engines load them; None is the base model.
-    """
-
-    sequences: tuple[tuple[int, ...], ...]
-    starts: tuple[int, ...]
-    parent: str | None
-    candidate: str
-    settings: Mapping[str, Json]
-
-    def to_json(self) -> dict[str, Json]:
-        return _plain(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        return cls(**{**raw, "sequences": tuple(map(tuple, raw["sequences"])), "starts": tuple(raw["starts"])})
+def read_report(path: Path) -> Report:
+    """The inverse of `write_report`."""
+    ((kind, raw),) = json.loads(path.read_text(encoding="utf-8")).items()
+    if kind == "score":
+        return ScoreReport(**{**raw, **{name: tuple(map(tuple, raw[name])) for name in ("parent", "candidate")}})
+    return StepReport(**{**raw, "weights": _weights(raw["weights"])})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreReport:
-    """Log-probs under both; `sha256` is that of the candidate's folder."""
-
-    parent: tuple[tuple[float, ...], ...]
-    candidate: tuple[tuple[float, ...], ...]
-    sha256: str
-
-    def to_json(self) -> dict[str, Json]:
-        return _plain(self)
-
-    @classmethod
-    def from_json(cls, raw: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`."""
-        both = {name: tuple(map(tuple, raw[name])) for name in ("parent", "candidate")}
-        return cls(**{**raw, **both})
+def _write(path: Path, *documents: Any) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        for document in documents:
+            file.write(json.dumps(document, default=_fields) + "\n")
 
 
-def _plain(record: StepOrder | StepReport | ScoreOrder | ScoreReport) -> dict[str, Json]:
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+def _fields(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _weights(raw: Mapping[str, Any] | None) -> WeightsRef | None:
+    return None if raw is None else WeightsRef(**raw)
 
 
 def _sample(raw: Mapping[str, Any]) -> Sample:
@@ -130,9 +107,7 @@ def _sample(raw: Mapping[str, Any]) -> Sample:
 
 
 def _exercise(raw: Mapping[str, Any]) -> Exercise:
-    return Exercise(
-        **{**raw, "prompt_ids": tuple(raw["prompt_ids"]), "candidate": _candidate(raw["candidate"])},
-    )
+    return Exercise(**{**raw, "prompt_ids": tuple(raw["prompt_ids"]), "candidate": _candidate(raw["candidate"])})
 
 
 def _candidate(raw: Mapping[str, Any]) -> Candidate:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.messages import Sampling
+from openclaw_rl.types.weights import WeightsRef
 
 BASE_VERSION = "v0"
 """The label of the untouched base weights; the first update of a line makes `v1`."""
@@ -111,16 +112,44 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """A version to be loaded: a folder with a PEFT adapter or with full weights, and what its bytes must hash to.
+    """A version to be loaded: a PEFT adapter, or full weights. The base model has no weights of its own: None.
+
+    An engine refuses what it cannot fetch, and what does not hash to `sha256`.
 
     `live` says whether requests that name no version are answered by it from then on; publishing a loaded version
     again only makes it live. Versions are labels like `v3`; a label names the same bytes for ever.
     """
 
     version: str
-    path: str
-    sha256: str
+    weights: WeightsRef | None = None
     live: bool = True
+
+    @property
+    def sha256(self) -> str:
+        """What the bytes must hash to; empty for the base model."""
+        return "" if self.weights is None else self.weights.sha256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do. Callers ask this, never which engine it is."""
+
+    reports_checksum: bool
+    """`EngineState.checksums` says what the loaded bytes hash to; otherwise correlation alone proves a version."""
+    scores: bool
+    """`score` gives the log-probs of given tokens."""
+    top_k: int
+    """Most alternatives that it reports at one position."""
+    hot_adapters: bool
+    """It loads an adapter while it answers."""
+    full_weights: bool
+    """It loads a whole checkpoint as a version."""
+    images: bool
+    """Prompts may hold images."""
+    max_context: int | None
+    """Most tokens of prompt and answer together; None where it is known only once the engine runs."""
+    has_weights: bool = True
+    """A model with weights answers, so that there is something to train."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

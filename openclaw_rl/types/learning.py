@@ -16,6 +16,7 @@ Worked example, "no, shorter please" after an answer of 90 tokens, method `combi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -25,8 +26,8 @@ from openclaw_rl.types.messages import Message, Tool
 from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, split_turn_id, turn_id
 
 Score = Literal[-1, 0, 1]
-Question = Literal["score", "hint", "claim"]
-Outcome = Literal["scored", "abstained", "failed"]
+VoteQuestion = Literal["score", "hint", "claim"]
+VerdictState = Literal["scored", "abstained", "failed"]
 SampleKind = Literal["turn", "rewrite", "anchor", "exercise"]
 
 SIDE_ROLES_ONLY = "only roles beside the main line followed"
@@ -64,7 +65,7 @@ class Vote:
     of that can be followed without believing anything. None is a failure: `failure` says why there is no valid answer.
     """
 
-    question: Question
+    question: VoteQuestion
     score: Score | None
     hint: str = ""
     rest: str = ""
@@ -82,10 +83,14 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a judge says about a reply. `hints` are the accepted ones, the shortest first; `reason` is for people."""
+    """What a judge says about a reply. `hints` are the accepted ones, the shortest first; `reason` is for people.
 
-    outcome: Outcome
+    `score` is the vote: good, neutral or bad. `value` is the judge's own number where it gave one, such as 0.37.
+    """
+
+    outcome: VerdictState
     score: Score | None = None
+    value: float | None = None
     reason: str = ""
     votes: tuple[Vote, ...] = ()
     hints: tuple[str, ...] = ()
@@ -93,6 +98,14 @@ class Verdict:
     def __post_init__(self) -> None:
         require((self.outcome == "scored") == (self.score is not None), f"{self.outcome} came with score {self.score}")
         require(self.outcome == "scored" or bool(self.reason), f"{self.outcome} needs a reason")
+        if self.value is not None:
+            fits = self.score is not None and math.isfinite(self.value) and (self.value > 0) - (self.value < 0)
+            require(fits == self.score, f"the value {self.value} came with score {self.score}")
+
+    @property
+    def reward(self) -> float | None:
+        """What the reply is worth, a real number; None where nobody could say."""
+        return self.value if self.value is not None or self.score is None else float(self.score)
 
     @property
     def claims(self) -> bool:
@@ -138,8 +151,8 @@ class JudgedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """What each signal of a judged turn weighs in its loss; `reward` is the score, 0.0 where only hints teach."""
+class SignalWeights:
+    """What each signal of a judged turn weighs in its loss; `reward` is any number, 0.0 where only hints teach."""
 
     reward: float
     w_rl: float
@@ -266,11 +279,16 @@ class Credit:
 Stage = Literal["judge", "credit"]
 
 
+Topic = Literal["judge", "credit", "train", "watch"]
+"""What a loop is woken for: evidence, a judgement, a sample, a turn or verdict that says something of a version."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to work on one turn until `until`, proved by `token`: who leases it after that gets a higher one.
 
-    `num_evidence` counts the next state and the feedback that were known when it was leased.
+    `num_evidence` counts the next state and the feedback that were known when it was leased. `owner` names the run of
+    the process that holds it.
     """
 
     stage: Stage
@@ -280,6 +298,7 @@ class Lease:
     attempts: int
     token: int
     until: float
+    owner: str = ""
 
     @property
     def turn_id(self) -> str:

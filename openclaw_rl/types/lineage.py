@@ -122,7 +122,7 @@ def plan_undoing(
 
 def _may_answer(version: Version) -> bool:
     """Whether it has files, and a gate let it answer before: those below the last of a chain were never tried."""
-    return bool(version.path) and version.was_live
+    return version.weights is not None and version.was_live
 
 
 def ancestry(versions: Sequence[Version], number: int) -> list[int]:

@@ -1,7 +1,7 @@
 """What learning leaves behind: steps, and the versions of the weights that they made.
 
-A *line* is whose adapter learns: one for each user. Steps and versions of a line are counted from 1; version n is what
-step n made. Version 0 of every line is the untouched base model.
+A *line* is whose adapter learns: one for each user and each environment (lines.py). Steps and versions of a line are
+counted from 1; version n is what step n made. Version 0 of every line is the untouched base model.
 
     Step(planned, samples fixed) -> trainer -> Step(done) + Version(candidate) -> gate -> live, or rejected
 """
@@ -9,12 +9,16 @@ step n made. Version 0 of every line is the untouched base model.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from openclaw_rl.types.lines import split_line
 from openclaw_rl.types.messages import Json
 from openclaw_rl.types.turns import LOCAL_USER
+from openclaw_rl.types.weights import WeightsRef
 
 StepState = Literal["planned", "done", "discarded"]
 VersionState = Literal["candidate", "no_effect", "live", "retired", "rejected", "rolled_back"]
@@ -25,16 +29,19 @@ _MAX_LABEL = 63
 
 
 def version_label(line: str, number: int) -> str:
-    """The name by which engines and answers know a version: `v3` for the local user's, `v3.ann` for another's."""
+    """The name by which engines and answers know a version: `v3` for the local user's, `v3.ann` for another user's,
+    `v3-env.terminal` for an environment's. Labels have no colon; the dash tells an environment from a user."""
     if line == LOCAL_USER or number == 0:
         return f"v{number}"
-    label = f"v{number}.{line}"
-    return label if len(label) <= _MAX_LABEL else f"v{number}.{hashlib.sha256(line.encode()).hexdigest()[:16]}"
+    prefix, name = split_line(line)
+    start = f"v{number}-{prefix}." if prefix else f"v{number}."
+    fits = len(start) + len(name) <= _MAX_LABEL
+    return start + (name if fits else hashlib.sha256(line.encode()).hexdigest()[:16])
 
 
 def version_number(label: str) -> int:
-    """The inverse: 3 for `v3` and for `v3.ann`."""
-    return int(label.removeprefix("v").partition(".")[0])
+    """The inverse: 3 for `v3`, `v3.ann` and `v3-env.terminal`; ValueError for what is no label."""
+    return int(re.split(r"[.-]", label.removeprefix("v"), maxsplit=1)[0])
 
 
 IMPORTED = "imported"
@@ -76,24 +83,30 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """Weights that a step made. `path` is the folder that engines load and `sha256` what its bytes hash to.
-
-    An empty path: newer ones took its place, and its files were removed.
-    """
+    """Weights that a step made. `weights` says where they are; None: they were removed."""
 
     line: str
     number: int
     parent: int
     state: VersionState
     created_at: float
-    path: str
-    sha256: str
+    weights: WeightsRef | None
     gate: Json = None
     """What the gate measured; None before it did."""
     reason: str = ""
     """Why it was rejected or rolled back, or why it does not answer yet."""
     model: str | None = None
     """What it was trained on, as `Turn.model` names it; None is not known, and taken for the present one."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The local folder that engines load; None where the weights are gone, or elsewhere."""
+        return None if self.weights is None else self.weights.folder
+
+    @property
+    def sha256(self) -> str:
+        """What its weights hash to; empty where they are gone, or their owner cannot say."""
+        return "" if self.weights is None else self.weights.sha256
 
     @property
     def label(self) -> str:
@@ -108,6 +121,34 @@ class Version:
     def was_live(self) -> bool:
         """Whether it answers, or ever did."""
         return self.state == "live" or (isinstance(self.gate, dict) and "live_at" in self.gate)
+
+
+DOUBT_S = 900.0
+"""How long a line that has only doubted samples gives way to others: each of them is a step, and takes minutes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Samples of one line that no step has yet."""
+
+    line: str
+    num_samples: int
+    since: float
+    """When the first of them was made."""
+    num_doubted: int = 0
+    """How many of them were in a step that was discarded."""
+    last_step_at: float = 0.0
+    """When the line's last step was planned; 0 before its first."""
+
+    @property
+    def turn(self) -> tuple[float, float]:
+        """The lowest goes next: the line whose last step is longest ago, then the one with the oldest sample.
+
+        A line with doubted samples only counts as if its last step were `DOUBT_S` later. Every step moves its line
+        back, so none waits for ever: neither what is in doubt, nor others beside a line that always has more.
+        """
+        gives_way_s = DOUBT_S if self.num_doubted == self.num_samples else 0.0
+        return self.last_step_at + gives_way_s, self.since
 
 
 def candidate_chain(versions: Sequence[Version]) -> list[Version]:
@@ -129,7 +170,7 @@ def _unreleased(versions: Sequence[Version]) -> list[Version]:
     """What was built on the version that answers, up to the newest that can be built on."""
     known = {version.number: version for version in versions}
     live = _live_number(versions)
-    ends = (one.number for one in versions if one.state == "candidate" or (one.state == "no_effect" and one.path))
+    ends = (one.number for one in versions if one.state == "candidate" or (one.state == "no_effect" and one.weights))
     for newest in sorted(ends, reverse=True):
         chain, at = [], newest
         while at != live and at in known and known[at].state in ("candidate", "no_effect", "retired"):

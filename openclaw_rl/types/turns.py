@@ -8,6 +8,7 @@ from typing import Literal
 
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.engine import TokenLogprob, VersionSpan
+from openclaw_rl.types.episodes import Episode
 from openclaw_rl.types.messages import Message, Sampling, Tool
 
 TurnKind = Literal["main", "side"]
@@ -48,6 +49,10 @@ class Skip(enum.StrEnum):
     """The answer was cut at its length limit, and had no hint that could be learned (`training.truncated`)."""
     CLAIM = "claim"
     """All that was said is about the matter of the answer, or how an answer that stands on it was liked."""
+    ENVIRONMENT_FAILED = "environment_failed"
+    """The environment of the episode failed: that says nothing of the agent."""
+    SAME_OUTCOME = "same_outcome"
+    """All attempts at the task were worth the same, or just one counts: nothing says which way was better."""
     TOO_FEW_TURNS = "too_few_turns"
     """The session is shorter than `rollout.min_turns`."""
     OTHER_MODEL = "other_model"
@@ -91,7 +96,8 @@ class Completion:
 class Session:
     """One conversation of one user with one client.
 
-    `key` is the name the client gave it (a header or body key), None when it was inferred from the history.
+    `key` is the name the client gave it (a header or body key), None when it was inferred from the history. `episode`
+    is the attempt at a task that it is part of; a person's conversation has none.
     """
 
     id: str
@@ -102,6 +108,19 @@ class Session:
     key: str | None = None
     closed_at: float | None = None
     opted_out: bool = False
+    episode: Episode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """A session and what happened in it. `tokens` counts the sampled ones; `versions` are sorted by name."""
+
+    session: Session
+    main_turns: int
+    side_turns: int
+    tokens: int
+    versions: tuple[str, ...]
+    last_turn_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +129,7 @@ class Turn:
 
     `prompt_ids` ends where sampling began; its last `num_prefill` ids belong to the answer's message although
     they were given, not sampled (a forced tool call opens that way). `chain` names the conversation up to and
-    including the answer and `request_digest` the request alone (gateway/sessions.py makes both).
+    including the answer and `request_digest` the request alone (gateway/sessions/placement.py makes both).
     `model` names the model and tokenizer that answered. `message` is the assistant message as delivered. `label` is the
     client's own name for what it was doing (`user`, `cron`, `compaction`, …), if it gave one.
     """

@@ -33,6 +33,9 @@ from tests.clients.programs import NotInstalled, Program, installed
 from tests.server import Server
 from tests.wire.asking import eventually, reader, replies
 
+CLIENT = [pytest.mark.clients, pytest.mark.timeout(900)]
+"""What every test of a real program is: `make test-clients` runs it, and installs the program first."""
+
 COMMAND_S = 120.0
 """How long one command may take on a busy machine."""
 

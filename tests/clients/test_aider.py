@@ -6,7 +6,6 @@ Whatever it changes it commits, and lets the model write the message.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from openclaw_rl.types import Session
 from tests.clients.programs import AIDER
 from tests.clients.talking import (
     ANSWER,
+    CLIENT,
     Agent,
     Relay,
     assert_swap_is_not_noticed,
@@ -26,7 +26,7 @@ from tests.clients.talking import (
 )
 from tests.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 SCRIPT = script(
     "",
@@ -45,12 +45,6 @@ QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     **{f"GIT_{who}_{what}": "someone@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server") / "data", SCRIPT) as running:
-        yield running
 
 
 @pytest.fixture

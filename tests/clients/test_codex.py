@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.clients.programs import CODEX
 from tests.clients.talking import (
     ANSWER,
+    CLIENT,
     Agent,
     Relay,
     assert_looked_up,
@@ -24,7 +22,7 @@ from tests.clients.talking import (
 )
 from tests.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 SCRIPT = script(
     call("exec_command", cmd=r"echo colour \1"),
@@ -37,12 +35,6 @@ SCRIPT = script(
 )
 # It brings a sandbox of its own, which does not work inside another one.
 EXEC = ("exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server") / "data", SCRIPT) as running:
-        yield running
 
 
 def test_two_conversations(server: Server, tmp_path: Path) -> None:

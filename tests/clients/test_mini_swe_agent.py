@@ -7,14 +7,12 @@ results of tools, and its own complaint about an answer that calls none.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.clients.programs import MINI_SWE_AGENT
 from tests.clients.talking import (
     ANSWER,
+    CLIENT,
     Agent,
     Relay,
     assert_swap_is_not_noticed,
@@ -27,7 +25,7 @@ from tests.clients.talking import (
 )
 from tests.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 SUBMIT = call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT")
 SCRIPT = script(
@@ -43,12 +41,6 @@ QUIET = {
     "MSWEA_SILENT_STARTUP": "1",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server") / "data", SCRIPT) as running:
-        yield running
 
 
 def test_two_tasks(server: Server, tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from openclaw_rl.types import Session, Turn
 from tests.clients.openclaw import OpenClaw, Seen, Tap, built_plugin
+from tests.clients.talking import call
 from tests.server import Server
 from tests.wire.asking import closed, eventually, reader, replies
 
@@ -24,21 +24,13 @@ PATIENCE_S = 120.0
 """How long something may take that OpenClaw does in the background."""
 
 
-def call(tool: str, **arguments: Any) -> str:
-    return f"<tool_call>\n{json.dumps({'name': tool, 'arguments': arguments})}\n</tool_call>"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    rules = replies(
-        (r"<tool_response>\s*colour (\w+)", r"The colour is \1."),
-        ("<tool_response>", "It is under way."),
-        (r"look up (\w+)", call("exec", command="echo colour {}").replace("{}", r"\1")),  # JSON would escape the \
-        ("ask a colleague", call("tool_call", id="sessions_spawn", args={"task": "count the stars"})),
-        (".", "Very well."),
-    )
-    with Server(tmp_path_factory.mktemp("server") / "data", rules) as running:
-        yield running
+SCRIPT = replies(
+    (r"<tool_response>\s*colour (\w+)", r"The colour is \1."),
+    ("<tool_response>", "It is under way."),
+    (r"look up (\w+)", call("exec", command=r"echo colour \1")),
+    ("ask a colleague", call("tool_call", id="sessions_spawn", args={"task": "count the stars"})),
+    (".", "Very well."),
+)
 
 
 @pytest.fixture(scope="module")

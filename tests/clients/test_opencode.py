@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.clients.programs import OPENCODE
 from tests.clients.talking import (
     ANSWER,
+    CLIENT,
     Agent,
     Relay,
     assert_looked_up,
@@ -24,7 +22,7 @@ from tests.clients.talking import (
 )
 from tests.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 SCRIPT = script(
     call("bash", command=r"echo colour \1", description="says it"),
@@ -34,12 +32,6 @@ SCRIPT = script(
     ("ask a colleague", call("task", description="stars", prompt="count the stars", subagent_type="general")),
 )
 QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server") / "data", SCRIPT) as running:
-        yield running
 
 
 def test_two_conversations(server: Server, tmp_path: Path) -> None:

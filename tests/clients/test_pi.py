@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.clients.programs import PI
 from tests.clients.talking import (
     ANSWER,
+    CLIENT,
     Agent,
     Relay,
     assert_looked_up,
@@ -22,16 +20,10 @@ from tests.clients.talking import (
 )
 from tests.server import Server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 SCRIPT = script(call("bash", command=r"echo colour \1"))
 QUIET = {"PI_OFFLINE": "1"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Server(tmp_path_factory.mktemp("server") / "data", SCRIPT) as running:
-        yield running
 
 
 def test_two_conversations(server: Server, tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
 from tests.clients.openclaw import COMMAND_S, OpenClaw, built_plugin
-from tests.clients.talking import ANSWER, Relay, assert_swap_is_not_noticed, script, slow_server
+from tests.clients.talking import ANSWER, CLIENT, Relay, assert_swap_is_not_noticed, script, slow_server
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
+pytestmark = CLIENT
 
 
 class Turn:

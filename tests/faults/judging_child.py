@@ -15,8 +15,8 @@ from pathlib import Path
 
 from openclaw_rl.config import load_config
 from openclaw_rl.credit.loop import CreditLoop
-from openclaw_rl.credit.settings import CreditSettings
-from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.credit.registry import CreditSettings
+from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.registry import make_judges
@@ -58,7 +58,7 @@ async def main(directory: Path) -> None:
     renderer = load_renderer(model.path, model.name)
     async with await SqliteStore.open(directory) as store:
         lessons = store.lessons
-        await lessons.release_all()
+        await lessons.release_earlier()
         settings = JudgeSettings.of(config)
         judges = [Unhurried(judge) for judge in make_judges(config)]
         judging = JudgeLoop(lessons, judges, settings, canaries=Canaries.shipped(), watch=Metrics())

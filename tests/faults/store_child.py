@@ -22,8 +22,8 @@ from pathlib import Path
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Turn
+from tests.factories.turns import make_conversation, make_session
 from tests.faults.failing_disk import SYNCS, WRITES, descriptor_of, fail, heal
-from tests.unit.store.samples import make_conversation, make_session
 
 NUM_WORKERS = 4
 TURNS_PER_SESSION = 12

@@ -12,7 +12,7 @@ from tests.tiny import build_tiny_model
 # Python runs a module of this name before anything else: the probe, and only the probe, meets a bad instruction.
 _BAD_CPU = """
 import os, signal, sys
-if "openclaw_rl.engine.embedded.dtype_probe" in sys.orig_argv:
+if "openclaw_rl.engine.embedded.cpu.dtype_probe" in sys.orig_argv:
     os.kill(os.getpid(), signal.SIGILL)
 """
 

@@ -21,12 +21,12 @@ import pytest
 
 from openclaw_rl.faults import CRASH_POINTS
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.store.migrations import SCHEMA_VERSION
+from openclaw_rl.store.sqlite.migrations import SCHEMA_VERSION
 from openclaw_rl.types import Turn
+from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
 from tests.faults.judging_child import LEARNING
 from tests.faults.store_child import SCENARIOS, session_turns
 from tests.faults.training_child import TRAINING
-from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
 ROOT = Path(__file__).parents[2]
 NUM_RANDOM_KILLS = 24

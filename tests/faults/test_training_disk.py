@@ -15,16 +15,17 @@ import httpx
 import psutil
 import pytest
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.train.local import LocalTrainer
 from openclaw_rl.train.loop import TrainLoop
-from openclaw_rl.train.process import TrainerProcess
 from openclaw_rl.types import TRAINING_PAUSED
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples
 from tests.faults.processes import gateway
 from tests.faults.training_child import make_loop, make_releaser
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import sample
-from tests.unit.train.stored import put_samples
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -50,18 +51,18 @@ async def comes_true(condition: Callable[[], bool]) -> None:
 
 async def test_the_step_is_taken_when_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for a description but not for weights, then for weights but not for the optimiser's state."""
-    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.1)
-    monkeypatch.setattr("openclaw_rl.train.loop.MAX_RETRY_S", 0.1)
-    trainer = TrainerProcess(build_tiny_model(tmp_path / "model"), {"device": "cpu", "threads": 1})
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY", Backoff(first_s=0.1, longest_s=0.1))
+    model = build_tiny_model(tmp_path / "model")
     made: list[list[str]] = []
-    try:
-        for name in ("roomy", "full"):
+    for name in ("roomy", "full"):
+        folder = tmp_path / name / "versions"
+        trainer = LocalTrainer(model, folder, {"device": "cpu", "threads": 1})
+        try:
             async with await SqliteStore.open(tmp_path / name) as store:
                 await put_samples(store, [sample(index) for index in range(6)])
                 releaser = make_releaser(store)
                 await releaser.restore()
-                folder = tmp_path / name / "versions"
-                loop = make_loop(store, trainer, releaser, folder)
+                loop = make_loop(store, trainer, releaser)
                 await loop.work(max_steps=1)
                 weights = (folder / "v1" / "weights" / "adapter_model.safetensors").stat().st_size
                 if name == "full":
@@ -71,13 +72,13 @@ async def test_the_step_is_taken_when_there_is_room_again(tmp_path: Path, monkey
                 versions = await store.lessons.versions()
                 made.append([version.sha256 for version in versions])
                 assert [version.state for version in versions] == ["retired", "live"]
-                assert {one.name for one in folder.iterdir()} == {"v1", "v2"}
-    finally:
-        await trainer.close()
+                assert {one.name for one in folder.iterdir()} == {"v1", "v2", ".orders"}
+        finally:
+            await trainer.close()
     assert made[0] == made[1]
 
 
-async def _pause(loop: TrainLoop, store: SqliteStore, trainer: TrainerProcess, folder: Path, *, room: int) -> None:
+async def _pause(loop: TrainLoop, store: SqliteStore, trainer: LocalTrainer, folder: Path, *, room: int) -> None:
     assert trainer.pid is not None
     pid = trainer.pid
     await store.lessons.set_flag(TRAINING_PAUSED, None)
@@ -127,5 +128,5 @@ def _correct(server: Server, topic: str) -> None:
 
 
 def _trainer(server: Server) -> psutil.Process:
-    (found,) = [one for one in gateway(server).children() if "openclaw_rl.train" in one.cmdline()]
+    (found,) = [one for one in gateway(server).children() if "openclaw_rl.train.worker" in one.cmdline()]
     return found

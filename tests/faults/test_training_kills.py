@@ -25,13 +25,13 @@ import psutil
 import pytest
 
 from openclaw_rl.faults import CRASH_POINTS
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.store import SqliteStore
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples
 from tests.faults.processes import wait_for
 from tests.faults.training_child import CONTROL, CRASH_AT, TRAINING, WORKER
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import sample
-from tests.unit.train.stored import put_samples
 
 ROOT = Path(__file__).parents[2]
 NUM_RANDOM_KILLS = 10
@@ -87,7 +87,7 @@ def _trainers(model: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
-            if {"openclaw_rl.train", str(model)} <= set(process.cmdline()):
+            if {"openclaw_rl.train.worker", str(model)} <= set(process.cmdline()):
                 found.append(process)
     return found
 
@@ -111,7 +111,7 @@ SAMPLES = "SELECT id, line, step, num_discarded FROM sample ORDER BY 1"
 def _check_same(directory: Path, expected: Path) -> None:
     for query in (STEPS, VERSIONS, SAMPLES):
         assert _rows(directory, query) == _rows(expected, query)
-    for label, path, sha256 in _rows(directory, "SELECT line || number, path, sha256 FROM version"):
+    for label, path, sha256 in _rows(directory, "SELECT line || number, substr(weights, 6), sha256 FROM version"):
         assert folder_sha256(Path(path)) == sha256, f"{label} is not what its row says"
     found = {folder.name for folder in (directory / "versions").iterdir()}
     assert found == {folder.name for folder in (expected / "versions").iterdir()}, "a folder too many, or too few"

@@ -20,17 +20,27 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.config.learning import TrainingConfig
-from openclaw_rl.errors import EngineRefused, TrainerLost
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.engine.worker.admission import verify
+from openclaw_rl.errors import TrainerLost
+from openclaw_rl.protocols import Trainer
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.train.loop import LoopSettings, Trainer, TrainLoop
+from openclaw_rl.train.local import LocalTrainer
+from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.planning import Planner, PlanSettings
-from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
-from tests.unit.release.fakes import OpenDoor
+from openclaw_rl.types import (
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Publication,
+    Scored,
+    ScoreRequest,
+    StepOrder,
+    StepReport,
+)
+from tests.fakes.release import NOWHERE, OpenDoor
+from tests.fakes.trainers import StubTrainer
 
 CONTROL = (
     "train.planned",
@@ -54,8 +64,7 @@ class CheckingEngine:
     """Loads nothing, but refuses what does not hash to what it should."""
 
     async def publish(self, publication: Publication) -> None:
-        if (found := folder_sha256(Path(publication.path))) != publication.sha256:
-            raise EngineRefused(f"{publication.version} is {found}, not {publication.sha256}")
+        verify(publication)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         yield Delta(token_ids=(5, 6), logprobs=(0.0, 0.0), version=request.version or "v0", finish_reason="stop")
@@ -78,7 +87,7 @@ def training(**changes: Any) -> dict[str, Any]:
     return values | {"learning_rate": 0.01, "lora_rank": 4, "lora_dropout": 0.1} | changes
 
 
-def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, folder: Path, **changes: Any) -> TrainLoop:
+def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, **changes: Any) -> TrainLoop:
     """As the pipeline makes it, for batches of three."""
     planner = Planner(
         store.lessons,
@@ -86,7 +95,7 @@ def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, folder: 
         choose=lambda samples: samples,
     )
     settings = LoopSettings(
-        batch_size=3, max_wait_s=0.0, folder=folder, training=training(**changes), anchors=ANCHORS, stop_token_ids=(2,)
+        batch_size=3, max_wait_s=0.0, training=training(**changes), anchors=ANCHORS, stop_token_ids=(2,)
     )
     return TrainLoop(store.lessons, trainer, planner, settings, release=releaser.release)
 
@@ -94,13 +103,14 @@ def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, folder: 
 def make_releaser(store: SqliteStore) -> Releaser:
     engine = CheckingEngine()
     door = OpenDoor()
-    return Releaser(store.lessons, engine, door, LiveVersions(), proving=door, save_every=1)
+    return Releaser(store.lessons, engine, door, LiveVersions(), proving=door, keeper=NOWHERE, save_every=1)
 
 
-class Doomed:
+class Doomed(StubTrainer):
     """A trainer whose processes die, one after the other, each at its own place."""
 
-    def __init__(self, inner: TrainerProcess, places: list[str]) -> None:
+    def __init__(self, inner: LocalTrainer, folder: Path, places: list[str]) -> None:
+        super().__init__(folder)
         self._inner = inner
         self._places = places
         self._doom()
@@ -121,8 +131,9 @@ async def main(directory: Path, model: Path, places: list[str]) -> None:
     async with await SqliteStore.open(directory) as store:
         releaser = make_releaser(store)
         await releaser.restore()
-        trainer = TrainerProcess(model, {"device": "cpu", "threads": 1})
-        loop = make_loop(store, Doomed(trainer, places), releaser, directory / "versions")
+        versions = directory / "versions"
+        trainer = LocalTrainer(model, versions, {"device": "cpu", "threads": 1}, scratch=directory / "orders")
+        loop = make_loop(store, Doomed(trainer, versions, places), releaser)
         print("ready", flush=True)
         try:
             is_done = False

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from openclaw_rl.engine.embedded.cuda.graph_runner import GraphRunner
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
-from openclaw_rl.engine.embedded.graph_runner import GraphRunner
 from openclaw_rl.engine.embedded.loading import assemble, runner_for
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.model.network import Network
 from openclaw_rl.types import Delta, GenerateRequest, Publication, Sampling, ScoreRequest
+from tests.factories.weights import folder_ref
 from tests.gpu.shapes import architecture, random_network
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -65,7 +66,7 @@ async def test_the_engine_is_exact_in_float32(tmp_path: Path) -> None:
         )
         folder = tmp_path / f"v{number}"
         adapter.save(folder)
-        await engine.publish(Publication(version=f"v{number}", path=str(folder), sha256=folder_sha256(folder)))
+        await engine.publish(Publication(version=f"v{number}", weights=folder_ref(str(folder), folder_sha256(folder))))
         adapters[f"v{number}"] = adapter
     prompts = [[(7 * i + j) % (QWEN3.vocab_size - 1) for j in range(30 + 40 * i)] for i in range(12)]
     prompts += [[*prompts[5][:100], 3, 4], [*prompts[5], 9]]

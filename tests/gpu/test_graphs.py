@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from openclaw_rl.engine.embedded.graphs import GraphDecoder, why_not
+from openclaw_rl.engine.embedded.cuda.graphs import GraphDecoder, why_not
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.network import Network

@@ -11,10 +11,10 @@ from torch.nn import functional
 
 from openclaw_rl.model.elementwise import PLAIN, fused
 from openclaw_rl.model.network import Network
-from openclaw_rl.train.activations import Keep, Kept
-from openclaw_rl.train.lora import LearnedLora
-from openclaw_rl.train.memory import WITH_HOST, bytes_per_token, free_bytes
-from tests.unit.train.learners import causal, random_adapter, random_network, shape
+from openclaw_rl.train.passes.activations import Keep, Kept
+from openclaw_rl.train.passes.lora import LearnedLora
+from openclaw_rl.train.passes.memory import WITH_HOST, bytes_per_token, free_bytes
+from tests.factories.networks import causal, random_adapter, random_network, shape
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

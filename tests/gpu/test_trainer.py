@@ -11,9 +11,9 @@ import torch
 
 from benchmarks.trainer import SETTINGS, make_order, random_folder
 from openclaw_rl.model.adapter import AdapterWeights
-from openclaw_rl.train.checkpoint import WEIGHTS
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder
+from openclaw_rl.train.worker.checkpoint import WEIGHTS
+from openclaw_rl.train.worker.trainer import TorchTrainer
+from openclaw_rl.types import StepOrder
 from tests.gpu.shapes import architecture
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -31,17 +31,18 @@ def order(folder: Path, number: int = 1, **changes: Any) -> StepOrder:
     return replace(make_order(folder, ARCH, number, "combine"), settings={**SETTINGS, **changes})
 
 
-def learned(target: str, device: torch.device) -> torch.Tensor:
-    return AdapterWeights.load(Path(target) / WEIGHTS, ARCH, device=device, dtype=torch.float32).flat.cpu()
+def learned(target: Path, device: torch.device) -> torch.Tensor:
+    return AdapterWeights.load(target / WEIGHTS, ARCH, device=device, dtype=torch.float32).flat.cpu()
 
 
 def test_a_step_in_float32_is_that_of_a_cpu(folder: Path, tmp_path: Path) -> None:
     reports = {}
     for device in (CPU, CUDA):
-        trainer = Trainer(folder, device=device, dtype=torch.float32)
+        trainer = TorchTrainer(folder, device=device, dtype=torch.float32)
         ordered = order(tmp_path / device.type)
-        Path(ordered.target).parent.mkdir()
-        reports[device.type] = trainer.step(ordered)
+        target = tmp_path / device.type / "v1"
+        target.parent.mkdir()
+        reports[device.type] = trainer.step(ordered, target)
     assert reports["cuda"].state == "done"
     for name in ("loss/total", "loss/binary", "loss/opd"):
         assert reports["cuda"].metrics[name] == pytest.approx(reports["cpu"].metrics[name], abs=1e-4)
@@ -53,26 +54,25 @@ def test_steps_in_bfloat16_learn_and_go_on_from_their_checkpoint(
     folder: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     first = order(tmp_path, **changes)
-    trainer = Trainer(folder, device=CUDA, dtype=torch.bfloat16)
-    assert trainer.step(first).state == "done"
+    trainer = TorchTrainer(folder, device=CUDA, dtype=torch.bfloat16)
+    assert trainer.step(first, tmp_path / "v1").state == "done"
     second = order(tmp_path, 2, **changes)
-    report = trainer.step(second)
+    report = trainer.step(second, tmp_path / "v2")
     assert report.state == "done", report.reason
-    in_memory = learned(second.target, CUDA)
-    moved = (in_memory - learned(first.target, CUDA)).norm()
+    in_memory = learned(tmp_path / "v2", CUDA)
+    moved = (in_memory - learned(tmp_path / "v1", CUDA)).norm()
     assert moved > 0
-    resumed = Trainer(folder, device=CUDA, dtype=torch.bfloat16)
-    again = replace(second, target=str(tmp_path / "again"))
-    resumed.step(again)
+    resumed = TorchTrainer(folder, device=CUDA, dtype=torch.bfloat16)
+    resumed.step(second, tmp_path / "again")
     # Attention adds its gradients up in no fixed order, and where one is almost nothing, Adam makes a step of the rest.
-    assert (learned(again.target, CUDA) - in_memory).norm() < 0.05 * moved
+    assert (learned(tmp_path / "again", CUDA) - in_memory).norm() < 0.05 * moved
 
 
 def test_missing_memory_makes_parts_smaller(folder: Path, tmp_path: Path) -> None:
     held = torch.cuda.mem_get_info()[0] - (600 << 20)
     ballast = torch.empty(held, dtype=torch.uint8, device=CUDA)
     try:
-        report = Trainer(folder, device=CUDA, dtype=torch.bfloat16).step(order(tmp_path))
+        report = TorchTrainer(folder, device=CUDA, dtype=torch.bfloat16).step(order(tmp_path), tmp_path / "v1")
         assert report.state == "done", report.reason
     finally:
         del ballast

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from openclaw_rl.train.plain import PackedAttention
+from openclaw_rl.train.passes.plain import PackedAttention
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Path
 from openclaw_rl.train.tree.kernels import KEY_BUCKET, MIN_ROWS, QUERY_BUCKET, TRIANGLE_BUCKET, FlashKernel

@@ -71,7 +71,7 @@ def test_a_demo_learns_and_shows_it(server: Server, tmp_path: Path) -> None:
 
     table = run("eval", "--user", "demo-brief", "--num-items", "40", *measured, cwd=tmp_path)
     assert last.label in table.splitlines()[0]
-    retired = next(version for version in reader.versions() if version.state == "retired" and version.path)
+    retired = next(version for version in reader.versions() if version.state == "retired" and version.weights)
     other = (
         "--user",
         "demo-brief",
@@ -118,5 +118,5 @@ def test_ctrl_c_leaves_what_was_learned_where_it_is(settings: tuple[str, ...], t
     (place,) = tmp_path.glob("openclaw-rl-demo-*")
     assert (found["is_interrupted"], found["data_dir"]) == (True, str(place))
     (first, *_) = StoreReader.open(place).versions(every_model=True)
-    assert (first.label, Path(first.path).is_dir()) == ("v1.demo-brief", True)
+    assert (first.label, Path(str(first.folder)).is_dir()) == ("v1.demo-brief", True)
     assert not (place / "run" / "address.json").exists(), "its server is stopped"

@@ -16,14 +16,17 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from openclaw_rl.engine.supervisor import SupervisedEngine, Supervisor
-from openclaw_rl.engine.wire import merge
+from openclaw_rl.backoff import Backoff
+from openclaw_rl.engine.worker.hosts import EMBEDDED
+from openclaw_rl.engine.worker.supervisor import Supervisor
+from openclaw_rl.engine.worker.wire import merge
 from openclaw_rl.errors import EngineRefused, EngineUnavailable
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import Architecture
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import BASE_VERSION, Delta, GenerateRequest, Publication, Sampling, ScoreRequest
+from tests.factories.weights import folder_ref
 from tests.tiny import CONTEXT_WINDOW, build_tiny_model
 
 PROMPTS = [[1, 300, 20, 30, 40], [1, 7], list(range(3, 90)), [500, 8, 8]]
@@ -39,7 +42,9 @@ async def embedded(folder: Path, socket: Path, **options: Any) -> AsyncIterator[
     options = {"device": "cpu", "threads": 1, "prefill_chunk": 32, **options}
     module = [sys.executable, "-m", "openclaw_rl.engine.embedded"]
     command = [*module, "--socket", str(socket), "--model", str(folder), "--options", json.dumps(options)]
-    supervisor = Supervisor(command, socket, wait_s=60.0, backoff_s=0.01)
+    supervisor = Supervisor(
+        command, socket, capabilities=EMBEDDED, wait_s=60.0, backoff=Backoff(first_s=0.01, longest_s=30.0)
+    )
     async with asyncio.TaskGroup() as loops:
         loops.create_task(supervisor.run())
         try:
@@ -62,7 +67,7 @@ async def whole(engine: Engine, request: GenerateRequest) -> Delta:
 async def test_the_worker_answers_as_the_model_would(folder: Path, tmp_path: Path) -> None:
     oracle: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     async with embedded(folder, tmp_path / "e.sock") as supervisor:
-        engine = SupervisedEngine(supervisor)
+        engine = supervisor.engine
         state = await engine.state()
         assert (state.context_window, state.dtype, state.device) == (CONTEXT_WINDOW, "float32", "cpu")
         for prompt in PROMPTS:
@@ -122,12 +127,12 @@ async def test_what_was_published_survives_the_death_of_the_worker(folder: Path,
             arch, rank=4, alpha=8.0, seed=number, b_std=0.3, device=torch.device("cpu"), dtype=torch.float32
         ).save(tmp_path / f"v{number}")
     async with embedded(folder, tmp_path / "e.sock") as supervisor:
-        engine = SupervisedEngine(supervisor)
+        engine = supervisor.engine
         for number in (1, 2):
             path = tmp_path / f"v{number}"
-            await engine.publish(Publication(version=f"v{number}", path=str(path), sha256=folder_sha256(path)))
+            await engine.publish(Publication(version=f"v{number}", weights=folder_ref(str(path), folder_sha256(path))))
         first = tmp_path / "v1"
-        await engine.publish(Publication(version="v1", path=str(first), sha256=folder_sha256(first)))
+        await engine.publish(Publication(version="v1", weights=folder_ref(str(first), folder_sha256(first))))
         before = [await whole(engine, replace(ask(PROMPTS[2]), version=v)) for v in (None, "v0", "v2")]
         scores = await engine.score(ScoreRequest(request_id="s", sequences=(tuple(PROMPTS[2]),), starts=(5,)))
         assert len({answer.token_ids for answer in before}) == 3

@@ -250,3 +250,19 @@ def test_a_model_can_judge(tmp_path: Path, model: Path, judge: str) -> None:
         assert len(engines) == (2 if judge == "model" else 1)
         assert server.stop() == 0
         assert not any(engine.is_running() for engine in engines)
+
+
+def test_debug_tells_what_became_of_a_turn_and_quotes_nobody(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", SCRIPT, "tracking.log_level=debug") as server:
+        client = Client(server)
+        turns = [client.say(line) for line in LINES[:2]]
+        _wait(server, turns[0].partition(".")[0], 1)
+        text = (server.data_dir / "run" / "log.jsonl").read_text()
+    told = [json.loads(line) for line in text.splitlines() if '"debug"' in line]
+    assert {line["logger"] for line in told} >= {
+        "openclaw_rl.gateway",
+        "openclaw_rl.judge.loop",
+        "openclaw_rl.credit.loop",
+    }
+    assert all(any(turn in line["event"] for line in told) for turn in turns)
+    assert not [line for line in LINES[:2] if line["content"] in text]

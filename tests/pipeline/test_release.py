@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -19,22 +19,23 @@ from safetensors.torch import load_file, save_file
 from openclaw_rl.config.learning import TrainingConfig
 from openclaw_rl.engine.embedded.loading import load_engine
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.protocols import Engine
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.protocols import Engine, LearningStore
+from openclaw_rl.release.gate.probes import Prober, frozen_probes
+from openclaw_rl.release.gate.prove import Proof
+from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.probes import Prober, frozen_probes
-from openclaw_rl.release.prove import Proof
-from openclaw_rl.release.proving import Proving
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import StoreReader
-from openclaw_rl.train.process import TrainerProcess
-from openclaw_rl.train.trainer import Trainer
+from openclaw_rl.train.local import LocalTrainer
+from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Publication, Version
+from tests.factories.orders import order, sample
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, OpenDoor, Rows
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.release.fakes import OpenDoor, Rows
-from tests.unit.train.made import order, sample
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -42,7 +43,7 @@ pytestmark = pytest.mark.timeout(240)
 class Rig:
     """Two versions that a trainer made, and what is needed to prove one."""
 
-    def __init__(self, model: Path, folder: Path, engine: Engine, trainer: TrainerProcess) -> None:
+    def __init__(self, model: Path, folder: Path, engine: Engine, trainer: LocalTrainer) -> None:
         renderer = load_renderer(model, "tiny", model)
         prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=16)
         settings = json.loads(TrainingConfig().model_dump_json())
@@ -54,12 +55,17 @@ class Rig:
         path = self.folder / f"v{made_as or number}" / "weights"
         sha256 = folder_sha256(path)
         return Version(
-            line="local", number=number, parent=0, state="candidate", created_at=0.0, path=str(path), sha256=sha256
+            line="local",
+            number=number,
+            parent=0,
+            state="candidate",
+            created_at=0.0,
+            weights=folder_ref(str(path), sha256),
         )
 
     async def publish(self, version: Version) -> None:
         await self.engine.publish(
-            Publication(version=version.label, path=version.path, sha256=version.sha256, live=False)
+            Publication(version=version.label, weights=folder_ref(str(version.folder), version.sha256), live=False)
         )
 
     async def prove(self, version: Version, parent: Version | None = None) -> Proof:
@@ -69,11 +75,11 @@ class Rig:
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     model = build_tiny_model(tmp_path / "model")
-    made = Trainer(model, device=torch.device("cpu"), dtype=torch.float32)
-    made.step(order(tmp_path, 1))
-    made.step(order(tmp_path, 2, sample(5), sample(6), parent=str(tmp_path / "v1")))
+    made = TorchTrainer(model, device=torch.device("cpu"), dtype=torch.float32)
+    made.step(*order(tmp_path, 1))
+    made.step(*order(tmp_path, 2, sample(5), sample(6), parent=str(tmp_path / "v1")))
     engine = await asyncio.to_thread(load_engine, model, EmbeddedOptions())
-    trainer = TrainerProcess(model, {"threads": 1})
+    trainer = LocalTrainer(model, tmp_path, {"threads": 1})
     try:
         yield Rig(model, tmp_path, engine, trainer)
     finally:
@@ -102,8 +108,9 @@ async def test_another_adapter_under_the_right_label_is_found_out(rig: Rig) -> N
 async def test_files_that_are_changed_behind_the_engines_back_are_found_out(rig: Rig) -> None:
     version = rig.version(1)
     await rig.publish(version)
-    shutil.rmtree(version.path)
-    shutil.copytree(rig.version(2).path, version.path)
+    folder = str(version.folder)
+    shutil.rmtree(folder)
+    shutil.copytree(str(rig.version(2).folder), folder)
     proof = await rig.prove(version)
     assert proof.reason.startswith("its files hash to")
     assert proof.correlation < 0.99
@@ -127,14 +134,16 @@ def _spoil(folder: Path, how: str) -> None:
 )
 async def test_a_broken_file_is_rejected_with_the_reason_and_kept(rig: Rig, how: str, reason: str) -> None:
     whole = rig.version(1)
-    _spoil(Path(whole.path), how)
+    _spoil(Path(str(whole.folder)), how)
     version = whole if how == "flipped" else rig.version(1)
     rows, live = Rows(version), LiveVersions()
-    await Releaser(rows, rig.engine, OpenDoor(), live, proving=OpenDoor(), save_every=1).restore()
+    await Releaser(
+        cast("LearningStore", rows), rig.engine, OpenDoor(), live, proving=OpenDoor(), keeper=NOWHERE, save_every=1
+    ).restore()
     assert rows.rows[1].state == "rejected"
     assert reason in rows.rows[1].reason
     assert (await live.label("local"), (await rig.engine.state()).versions) == (None, ("v0",))
-    assert Path(rows.rows[1].path).exists()
+    assert Path(str(rows.rows[1].folder)).exists()
 
 
 def settings(model: Path) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import torch
 from prometheus_client import CollectorRegistry
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
@@ -21,28 +20,18 @@ from openclaw_rl.tracking import Observer, Observers, make_observers
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.planning import Planner, PlanSettings
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder, StepReport
 from openclaw_rl.types import Sample, Step, Version
+from tests.factories import orders
+from tests.factories.stored import put_samples
+from tests.fakes.trainers import TrainerHere
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.train import made
-from tests.unit.train.stored import put_samples
+from tests.unit.train.worker.test_trainer import new_trainer
 
 pytestmark = pytest.mark.timeout(240)
 
 NUM_TURNS = 6
 CLOCKED = {"step/seconds", "step/overhead_share"}
-
-
-class InProcess:
-    """The real trainer, without a process of its own."""
-
-    def __init__(self, model: Path) -> None:
-        self._trainer = Trainer(model, device=torch.device("cpu"), dtype=torch.float32)
-
-    async def step(self, order: StepOrder) -> StepReport:
-        return self._trainer.step(order)
 
 
 class Failing(Observer):
@@ -62,7 +51,7 @@ async def tell_credits(store: SqliteStore, observers: Observers) -> None:
 async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list[dict[str, Any]], list[str]]:
     """Everything that is learned of these turns: the step rows without timings, and what each version hashes to."""
     async with await SqliteStore.open(data_dir) as store:
-        await put_samples(store, [made.sample(index, line="ann") for index in range(NUM_TURNS)])
+        await put_samples(store, [orders.sample(index, line="ann") for index in range(NUM_TURNS)])
         await tell_credits(store, observers)
 
         async def release(version: Version) -> None:
@@ -73,13 +62,11 @@ async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list
             return samples
 
         plan = PlanSettings(batch_size=2, max_steps=None, max_staleness=16, replay_max_age=4, num_anchors=0, seed=5)
-        settings = LoopSettings(
-            batch_size=2, max_wait_s=0.0, folder=data_dir / "versions", training=made.settings(lora_dropout=0.1)
-        )
+        settings = LoopSettings(batch_size=2, max_wait_s=0.0, training=orders.settings(lora_dropout=0.1))
         planner = Planner(store.lessons, plan, choose=choose, on_skip=observers.skipped)
         loop = TrainLoop(
             store.lessons,
-            InProcess(model),
+            TrainerHere(new_trainer(model), data_dir / "versions"),
             planner,
             settings,
             release=release,

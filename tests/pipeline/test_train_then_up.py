@@ -12,7 +12,7 @@ import pytest
 from openclaw_rl.store import StoreReader
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.terminal.recorded import make_turns, record
+from tests.unit.cli.recorded import make_turns, record
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -41,4 +41,4 @@ def test_the_next_start_releases_what_was_trained_alone(tmp_path: Path) -> None:
         server.wait_until(lambda: len(reader.versions()) > 2, timeout_s=120.0)
         third = reader.versions()[2]
         assert third.parent == 2, "from the checkpoint in the other folder"
-        assert Path(third.path).parent == data / "versions" / "v3"
+        assert Path(str(third.folder)).parent == data / "versions" / "v3"

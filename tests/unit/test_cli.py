@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from openclaw_rl import cli
-from openclaw_rl.config import SHORTHANDS
-from openclaw_rl.terminal.options import load
+from openclaw_rl.cli import app as cli
+from openclaw_rl.cli.options import load
+from openclaw_rl.config import SHORTHANDS, TrainingConfig
 
 CAPS = pytest.CaptureFixture[str]
 
@@ -53,8 +53,20 @@ def test_every_command_takes_a_directory_files_and_settings_and_explains_itself(
 def test_up_and_train_have_every_documented_shorthand() -> None:
     commands = leaf_commands()
     of_training = {"--checkpoint-dir", "--gpus", "--num-epochs"}
-    assert flags(commands["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"} - of_training
+    assert flags(commands["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"} - of_training - {"--judge"}
     assert flags(commands["train"]) >= {*of_training, "--method", "--rollout-dir", "--once", "--dry-run", "--json"}
+
+
+def test_help_shows_the_defaults_that_the_settings_have(capsys: CAPS) -> None:
+    _, out, _ = run(capsys, "train", "--help")
+    told = " ".join(out.replace("│", " ").split())
+    assert f"(training.num_epochs). [default: ({TrainingConfig().num_epochs})]" in told
+    assert "[default: ()]" not in told
+
+
+def test_a_setting_may_stand_where_an_optional_argument_may(tmp_path: Path, capsys: CAPS) -> None:
+    code, _, err = run(capsys, "versions", f"store.data_dir={tmp_path}")
+    assert (code, err.startswith(f"error: there is no store in {tmp_path}")) == (1, True)
 
 
 def test_every_list_has_json() -> None:
@@ -64,8 +76,8 @@ def test_every_list_has_json() -> None:
 
 def test_flags_are_settings_and_written_settings_are_stronger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENCLAW_RL__GATEWAY__PORT", raising=False)
-    given = {"--port": 0, "--engine": "scripted", "--host": None}
-    loaded = load(tmp_path, None, ["gateway.port=7"], given)
+    given = {"--port": 0, "--dry-run": True, "--engine": None, "--host": None, "--data-dir": tmp_path}
+    loaded = load(None, ["gateway.port=7"], given)
     assert loaded.config.store.data_dir == tmp_path
     assert (loaded.config.gateway.port, loaded.config.engine.type) == (7, "scripted")
     assert loaded.sources["gateway.host"] == "default"
@@ -101,6 +113,6 @@ def test_version(capsys: CAPS) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "transformers", "pydantic", "sqlalchemy", "aiohttp", "prompt_toolkit", "openclaw_rl.config"}
-    script = f"import sys, openclaw_rl.cli; print(*{heavy!r} & set(sys.modules))"
+    script = f"import sys, openclaw_rl.cli.app; print(*{heavy!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import subprocess
 import sys
@@ -12,56 +14,37 @@ from pkgutil import resolve_name
 
 import pytest
 import typer
+import yaml
 
-from openclaw_rl import cli
+from openclaw_rl.cli import app as cli
 from openclaw_rl.config.keys import LEAVES, SECTIONS
+from tests.pages import DOCS, PAGES, README, ROOT, anchors, blocks, num_words, prose, rows, section, spans
 from tests.server import Server
 
-ROOT = Path(__file__).parents[2]
-README = ROOT / "README.md"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-PROSE = [
-    README,
-    ARCHITECTURE,
-    ROOT / "docs" / "clients.md",
-    ROOT / "docs" / "judging.md",
-    ROOT / "docs" / "privacy.md",
-    ROOT / "docs" / "tracking.md",
-]
-"""Pages that speak of what is there now; docs/from-the-seeds.md also names what is to come and has its own test."""
+PROSE = [page for page in PAGES if page.name not in ("from-the-seeds.md", "configuration.md")]
+"""Pages that a person wrote about what is there now; the other two have tests of their own."""
 
 COMMANDS = {
     *(group := typer.main.get_group(cli.app)).commands,
     *(f"{name} {sub}" for name, each in group.commands.items() for sub in getattr(each, "commands", {})),
 }
+ELSEWHERE = {
+    *("config.toml", "file.py", "my_users.py", "my_reward.py", "run/log.jsonl"),
+    *("turns.jsonl", "steps.jsonl", "rollouts.jsonl", "pairs.jsonl"),
+}
+"""Files of other programs, and files that commands write or read."""
+
+LIMITS = [
+    (("architecture",), 2500),
+    (("benchmarks", "performance"), 2500),
+    (("learning",), 1200),
+    (("release",), 1200),
+]
 WORDS = (
     *("turn", "session", "exchange", "placement", "fingerprint", "next state", "feedback", "skip"),
     *("prompt", "bridge", "prefill", "delta", "piece", "completion", "version", "line"),
     *("score", "reward", "advantage", "sample", "batch", "step"),
 )
-
-
-def blocks(page: Path, language: str = "") -> list[str]:
-    """The fenced blocks of a page in one language."""
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [block for name, block in found if name == language]
-
-
-def prose(page: Path) -> str:
-    """A page without its fenced blocks."""
-    return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-
-
-def spans(page: Path) -> list[str]:
-    """What stands between backquotes in the prose of a page."""
-    return re.findall(r"`([^`\n]+)`", prose(page))
-
-
-def anchors(page: Path) -> set[str]:
-    """The names that code hosts give to the headings of a page."""
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def tree() -> dict[str, str]:
@@ -98,6 +81,13 @@ def test_the_tree_in_the_readme_is_the_tree_on_disk() -> None:
     assert set(tree()) == on_disk()
 
 
+def test_a_line_of_the_tree_names_the_rooms_inside() -> None:
+    for path, remark in tree().items():
+        if path.startswith("openclaw_rl/") and path.endswith("/") and path != "openclaw_rl/":
+            rooms = {init.parent.name for init in (ROOT / path).glob("*/__init__.py")}
+            assert rooms <= set(re.findall(r"(\w+)/", remark)), f"the README does not name all rooms of {path}"
+
+
 def test_every_line_of_the_tree_says_what_is_there() -> None:
     silent = [path for path, remark in tree().items() if not remark]
     assert silent == ["openclaw_rl/", "tests/"], "folders whose parts are listed below them speak through those"
@@ -122,10 +112,34 @@ def test_the_readme_links_every_page() -> None:
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    places = (ROOT, ROOT / "openclaw_rl", ROOT / "openclaw_rl" / "gateway")
+    package = ROOT / "openclaw_rl"
+    places = (ROOT, package, package / "gateway", package / "train" / "objective")
+    folders = "|".join((*(path.name for path in package.iterdir() if path.is_dir()), "openclaw_rl", "tests", "docs"))
     for name in spans(page):
-        if re.fullmatch(r"[\w/.-]+\.(py|md)|(openclaw_rl|tests|docs)(/[\w-]+)*/?", name):
-            assert any((place / name).exists() for place in places), f"{page.name} names {name}, which is not there"
+        if re.fullmatch(rf"[\w-][\w/.-]*\.(py|md|toml|jsonl|txt|yaml)|({folders})(/[\w-]+)*/", name):
+            known = name in ELSEWHERE or any((place / name).exists() for place in places)
+            assert known, f"{page.name} names {name}, which is not there"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_programs_on_the_page_can_be_read(page: Path) -> None:
+    for block in blocks(page, "python"):
+        ast.parse(block)
+    for block in blocks(page, "yaml"):
+        yaml.safe_load(block)
+    for block in blocks(page, "json"):
+        json.loads(block)
+
+
+def test_all_pages_together_fit_into_an_evening() -> None:
+    assert sum(num_words(page) for page in PROSE if page != README) <= 17_000
+
+
+@pytest.mark.parametrize(
+    ("pages", "most"), LIMITS, ids=lambda value: "+".join(value) if isinstance(value, tuple) else ""
+)
+def test_a_page_is_no_longer_than_a_person_reads(pages: tuple[str, ...], most: int) -> None:
+    assert sum(num_words(DOCS / f"{page}.md") for page in pages) <= most
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
@@ -149,13 +163,12 @@ def test_settings_that_are_named_exist(page: Path) -> None:
 
 
 def test_the_glossary_defines_each_word_once_and_points_at_the_code() -> None:
-    table = prose(ARCHITECTURE).partition("| word | means | where |\n|---|---|---|\n")[2]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    words = [word for entry, _, _ in rows for word in entry.split(", ")]
+    table = rows(section(DOCS / "architecture.md", "Glossary"))
+    words = [word for entry, _, _ in table for word in entry.split(", ")]
     assert len(words) == len(set(words)), "a word has two entries"
     assert set(WORDS) <= set(words), "a word of ours has no entry"
-    for entry, _, place in rows:
-        assert place == "later" or is_ours(place.strip("`")), f"the glossary places {entry} at {place}: not there"
+    for entry, _, place in table:
+        assert is_ours(place.strip("`")), f"the glossary places {entry} at {place}: not there"
 
 
 def is_ours(dotted: str) -> bool:

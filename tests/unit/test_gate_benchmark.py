@@ -18,8 +18,8 @@ from benchmarks.gate_candidates import Candidate, damage
 from benchmarks.gate_recipes import BROKEN, CLEAN, DAMAGES, GOOD, HACKS, WRONG, Kind
 from benchmarks.load import LoadError
 from openclaw_rl.evaluation.capability import load_items
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.release.behaviour import flatters
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.release.gate.behaviour import flatters
 
 CANDIDATE = Candidate(name="one", kind="good", folder=Path("f"), sha256="s", line="l", until=0.0)
 

@@ -16,9 +16,11 @@ from benchmarks.learning_results import (
     Probe,
     Record,
     RecordFile,
+    Stability,
     capability_change,
     figures,
     sessions_ratio,
+    sessions_to_stable,
     summarise,
     winners,
 )
@@ -29,6 +31,7 @@ from openclaw_rl.evaluation.questions import load_questions
 from openclaw_rl.evaluation.users import Brief
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Evidence, Message, Version
+from tests.factories.weights import folder_ref
 
 CAP = 6
 SOON, LATE, NEVER = (True,) * 3, (False, False, True, True, True), (False,) * CAP
@@ -169,7 +172,13 @@ def test_the_gates_capability_comes_with_that_of_the_base_model() -> None:
             "measures": [{"name": "kl", "candidate": 0.1}, {"name": "capability", "candidate": share, "base": 0.5}]
         }
         return Version(
-            line="a", number=number, parent=number - 1, state="live", created_at=0.0, path="p", sha256="s", gate=report
+            line="a",
+            number=number,
+            parent=number - 1,
+            state="live",
+            created_at=0.0,
+            weights=folder_ref("p", "s"),
+            gate=report,
         )
 
     assert known_by_version([version(1, 0.6), version(2, 0.7)]) == ((0, 0.5), (1, 0.6), (2, 0.7))
@@ -208,7 +217,13 @@ def test_parts_follow_one_another_from_the_correction_on() -> None:
 def test_a_version_stands_on_its_parents() -> None:
     def version(number: int, parent: int) -> Version:
         return Version(
-            line="a", number=number, parent=parent, state="retired", created_at=0.0, path="p", sha256="s", gate=None
+            line="a",
+            number=number,
+            parent=parent,
+            state="retired",
+            created_at=0.0,
+            weights=folder_ref("p", "s"),
+            gate=None,
         )
 
     versions = {one.number: one for one in (version(1, 0), version(2, 1), version(3, 1))}
@@ -232,3 +247,42 @@ def test_the_judge_understands_whom_the_grid_is_tuned_with() -> None:
     question = next(iter(load_questions("train")))
     whole = "Rain falls from clouds. Drops grow heavy there."
     assert person.style(question, whole) == 1.0 > person.style(question, f"{whole} {whole}") > 0.0
+
+
+@pytest.mark.parametrize(
+    ("ok", "stable"),
+    [
+        ("", None),
+        ("++", None),
+        ("+++", 1),
+        ("-+++", 2),
+        ("++-+++", 4),
+        ("++-++-++", None),
+        ("+-+-+-+", None),
+        ("---+++---", 4),
+        ("-----", None),
+        ("--+++++", 3),
+        ("----++", None),
+    ],
+)
+def test_sessions_to_stable(ok: str, stable: int | None) -> None:
+    assert sessions_to_stable([one == "+" for one in ok]) == stable
+
+
+@pytest.mark.parametrize(
+    ("ok", "cap", "text", "sessions", "reached"),
+    [
+        ("-+++", 10, "2", 2, True),
+        ("----", 10, ">10", 10, False),
+        ("--------+++", 10, ">10", 10, False),
+        ("-------+++", 10, "8", 8, True),
+    ],
+)
+def test_the_cap_counts_where_it_was_never_stable(ok: str, cap: int, text: str, sessions: int, reached: bool) -> None:
+    stability = Stability.of([one == "+" for one in ok], cap=cap)
+    assert (str(stability), stability.sessions, stability.reached) == (text, sessions, reached)
+
+
+def test_a_cap_must_be_reachable() -> None:
+    with pytest.raises(ValueError, match="never be met"):
+        Stability.of([], cap=2)

@@ -96,3 +96,17 @@ def test_a_record_that_is_wrong_is_still_a_mistake_to_be_seen(written: Path, cap
     logging.getLogger().handlers[0].handle(record)
     assert "Logging error" in capfd.readouterr().err
     assert written.read_text() == ""
+
+
+def test_with_debug_the_terminal_shows_everything(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root, ours = logging.getLogger(), logging.getLogger("openclaw_rl")
+    before, levels = root.handlers[:], (root.level, ours.level)
+    for level, shown in (("info", ""), ("debug", "DEBUG openclaw_rl.test: turn s.0 is main\n")):
+        start_logging(tmp_path / "log.jsonl", level)
+        log.debug("turn %s is main", "s.0")
+        for handler in root.handlers:
+            handler.close()
+        root.handlers[:] = before
+        assert capfd.readouterr().err == shown
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])

@@ -36,6 +36,7 @@ from benchmarks.poisoners import (
 from openclaw_rl.evaluation.chat import Reply
 from openclaw_rl.evaluation.measures import Interval
 from openclaw_rl.types import Message, Step, Tool, Version, VersionState
+from tests.factories.weights import folder_ref
 
 NOTHING = "I do not know."
 
@@ -236,8 +237,7 @@ def version(number: int, state: VersionState, *, parent: int, was_live: bool = F
         parent=parent,
         state=state,
         created_at=0.0,
-        path="",
-        sha256="",
+        weights=folder_ref("", ""),
         gate={"live_at": 1.0} if was_live else {},
         reason="too far" if state == "rejected" else "",
     )

@@ -1,23 +1,21 @@
-"""docs/release.md names every setting and every measure there is, with its default."""
+"""docs/release.md explains every state of a version and every measure of the gate."""
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
+from typing import get_args
 
-from openclaw_rl.config.learning import ReleaseConfig
-from openclaw_rl.terminal.gate_text import _WORDS
+from openclaw_rl.cli.inspect.versions import _WORDS
+from openclaw_rl.types import VersionState
+from tests.pages import DOCS, named, rows, section, text
 
-PAGE = (Path(__file__).parents[2] / "docs" / "release.md").read_text(encoding="utf-8")
-
-
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    rows = re.findall(r"^\| `release\.(\w+)` \| `(.+?)` \| (.+) \|$", PAGE, re.MULTILINE)
-    fields = ReleaseConfig.model_fields
-    assert rows == [(name, json.dumps(field.default), field.description) for name, field in fields.items()]
+PAGE = DOCS / "release.md"
 
 
-def test_every_measure_is_explained() -> None:
-    named = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(_WORDS) - {"tokens"} <= named
+def test_every_state_of_a_version_has_one_row() -> None:
+    before_the_gate = text(PAGE).partition("\n## ")[0]
+    assert sorted(row[0].strip("`") for row in rows(before_the_gate)) == sorted(get_args(VersionState))
+
+
+def test_every_measure_of_the_gate_has_a_row_and_there_is_no_other() -> None:
+    measures = [name for row in rows(section(PAGE, "Gate")) for name in named(row[0])]
+    assert sorted(measures) == sorted(set(_WORDS) - {"tokens"})

@@ -1,4 +1,4 @@
-"""Simulated users, roles and the memory baseline talk to the running gateway; what they leave in the store."""
+"""Simulated users and the memory baseline talk to the running gateway; what they leave in the store."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from openclaw_rl.evaluation.cast import STUDENT, load_tasks
+from benchmarks.learning_results import Stability
+from benchmarks.memory_chat import HEADING, MemoryChat
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.evaluation.chat import ChatFailed, HttpChat
-from openclaw_rl.evaluation.memory import HEADING, MemoryChat
 from openclaw_rl.evaluation.questions import Question
-from openclaw_rl.evaluation.roles import ModelSimulator, run_role
-from openclaw_rl.evaluation.sessions import SessionRecord, Stability, run_session
+from openclaw_rl.evaluation.sessions import SessionRecord, run_session
 from openclaw_rl.evaluation.users import Brief, Plain
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import BASE_VERSION, Message, split_turn_id
@@ -28,24 +28,12 @@ ESSAY = (
     "the surface. All three have shaped the land on which we live. Scientists watch each of them with great patience."
 )
 BRIEF = "We study rain, bees and volcanoes because they shape our life."
-TASK = load_tasks()[0]
-READ = f'<tool_call>\n{{"name": "read_file", "arguments": {{"path": "{TASK.path}"}}}}\n</tool_call>'
-SOLVED = "Four trays with 12 rolls are 48 rolls. She sells 30, so 18 rolls are left."
-MARKED = "1. 4 * 12 = 48\n2. 48 - 30 = 18"
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Its answers are long, short for whoever complains, and short at once to the later questions."""
     script = replies(
-        ("The AI assistant replied: 1", "Write it in plain sentences, without lists or bold."),
-        ("The AI assistant replied: Four", "Perfect! Now append it to my homework file."),
-        ("The AI assistant replied: Done", "HOMEWORK_DONE"),
-        ("in the file", READ),
-        ("tool_response", SOLVED),
-        ("^Problem: ", MARKED),
-        ("plain sentences", SOLVED),
-        ("append", "Done with that."),
         (f"about ({LATE})", r"We study \1 because they shape our daily life."),
         ("short sentence", BRIEF),
         ("(?i)thank|perfect|exactly", "You are welcome."),
@@ -57,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 async def chat(server: Server) -> AsyncIterator[HttpChat]:
-    async with HttpChat(server.url, server.key, seed=7, max_tokens=200, backoff_s=0.01) as connected:
+    async with HttpChat(server.url, server.key, seed=7, max_tokens=200, backoff=Backoff(first_s=0.01)) as connected:
         yield connected
 
 
@@ -120,7 +108,7 @@ async def test_a_wrong_key_and_a_dead_server_are_told_apart(server: Server) -> N
         with pytest.raises(ChatFailed) as failure:
             await stranger.reply(said("hi"), session="s")
         assert failure.value.status == 401
-    async with HttpChat("http://127.0.0.1:9/v1", retries=2, backoff_s=0.01) as nowhere:
+    async with HttpChat("http://127.0.0.1:9/v1", retries=2, backoff=Backoff(first_s=0.01)) as nowhere:
         with pytest.raises(ChatFailed, match="cannot be asked") as failure:
             await nowhere.reply(said("hi"), session="s")
         assert failure.value.status is None
@@ -147,7 +135,7 @@ async def test_a_broken_request_is_sent_again() -> None:
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        async with HttpChat(f"http://127.0.0.1:{port}", backoff_s=0.01) as chat:
+        async with HttpChat(f"http://127.0.0.1:{port}", backoff=Backoff(first_s=0.01)) as chat:
             reply = await chat.reply(said("hi"), session="s")
             assert (reply.text, reply.version, reply.turn_id, reply.num_tokens) == ("At last.", "", "", None)
             assert len(asked) == 3
@@ -169,7 +157,7 @@ async def test_simulated_sessions_end_to_end(server: Server, chat: HttpChat) -> 
     assert [len(r.exchanges) for r in records] == [2, 2, 2, 1, 1, 1]
     assert records[0].first_score < 0.2 < 0.9 < records[3].first_score
 
-    session_id, _ = split_turn_id(records[0].first_reply.turn_id)
+    session_id, _ = split_turn_id(records[0].exchanges[0].reply.turn_id)
     assert eventually(lambda: closed(server, session_id)) is not None
     turns = reader(server).turns(session_id)
     assert [t.index for t in turns] == [0, 1, 2]
@@ -188,8 +176,8 @@ async def test_the_memory_baseline_writes_into_the_recorded_request(server: Serv
         memory = MemoryChat(quiet, RulesJudge())
         first = await run_session(memory, Brief(), QUESTIONS[0], session="memory-1")
         second = await run_session(memory, Brief(), QUESTIONS[4], session="memory-2")
-    assert stored(server, first.first_reply.turn_id).messages[0].role == "user"
-    turn = stored(server, second.first_reply.turn_id)
+    assert stored(server, first.exchanges[0].reply.turn_id).messages[0].role == "user"
+    turn = stored(server, second.exchanges[0].reply.turn_id)
     assert turn.messages[0].role == "system"
     assert turn.messages[0].content.startswith(HEADING)
     assert "one short sentence" in turn.messages[0].content.lower()
@@ -201,26 +189,4 @@ async def test_the_memory_baseline_writes_into_the_recorded_request(server: Serv
 async def test_what_one_user_complains_of_another_is_content_with(chat: HttpChat) -> None:
     record = await run_session(chat, Plain(), QUESTIONS[0], session="plain")
     assert record.first_reply_ok
-    assert record.first_reply.text == ESSAY
-
-
-async def test_a_role_with_files_uses_real_tool_calls(server: Server, chat: HttpChat) -> None:
-    record = await run_role(chat, STUDENT, TASK, session="files", with_files=True)
-    assert record.first_reply.text == SOLVED
-    assert (record.read, record.correct, record.complete, record.style) == (True, True, True, True)
-    turns = reader(server).turns(split_turn_id(record.first_reply.turn_id)[0])
-    assert [t.name for t in turns[0].tools] == ["read_file", "append_to_file"]
-    assert turns[1].messages[-1].role == "tool"
-    assert turns[1].messages[-1].content == STUDENT.material(TASK)
-
-
-async def test_any_openai_endpoint_plays_a_role(server: Server, chat: HttpChat) -> None:
-    """Our own gateway is that endpoint here, in sessions apart that nobody learns from."""
-    async with HttpChat(f"{server.url}/v1", server.key, learn=False, model="simulator") as endpoint:
-        record = await run_role(chat, STUDENT, TASK, session="played", simulator=ModelSimulator(endpoint))
-    assert record.first_reply.text == MARKED
-    assert (record.style, record.correct) == (False, True)
-    assert (record.finished, record.num_turns) == (True, 3)
-    sessions = {one.session.key: one.session for one in reader(server).sessions()}
-    assert sessions["played-simulator"].opted_out
-    assert not sessions["played"].opted_out
+    assert record.exchanges[0].reply.text == ESSAY

@@ -6,7 +6,6 @@ import copy
 import http.client
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.server import Server
 from tests.wire.asking import CHAT, assert_error_body, assert_healthy, log_lines
 
 NUM_BODIES, NUM_BYTES, NUM_ROUTES, NUM_FEEDBACK, NUM_HEADERS = 500, 300, 300, 100, 250
-MAX_SECONDS = 10.0
+PATIENCE_S = 60.0
 """Generous, because the machine may be busy; a request that blocks the server for longer is a defect."""
 
 FUZZ = settings(
@@ -42,11 +41,10 @@ class Target:
 
     def _connect(self) -> http.client.HTTPConnection:
         address = urlsplit(self.server.url)
-        return http.client.HTTPConnection(address.hostname or "", address.port, timeout=2 * MAX_SECONDS)
+        return http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
 
     def send(self, verb: str, path: str, body: bytes, headers: dict[str, str] | None = None) -> int:
         """One request; its status, after everything that must hold of any answer was checked."""
-        began = time.monotonic()
         try:
             self._connection.request(verb, path, body, {**self._headers, **(headers or {})})
             answer = self._connection.getresponse()
@@ -60,7 +58,6 @@ class Target:
             content = answer.read()
             assert answer.status == 200
         self.num_requests += 1
-        assert time.monotonic() - began < MAX_SECONDS
         if answer.status == 503:
             assert answer.getheader("Retry-After")
         else:

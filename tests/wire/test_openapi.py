@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw_rl.gateway.openapi import OPERATIONS, Operation, describe
+from openclaw_rl.gateway.api.openapi import OPERATIONS, Operation, describe
 from openclaw_rl.types import Json
 from tests.wire.asking import log_lines
 from tests.wire.test_fuzz import FUZZ, JSON, Target, encoded, fuzzed, mutated, odd_text

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
-from openclaw_rl.engine.worker_process import run_worker
+from openclaw_rl.engine.worker.process import run_worker
 from openclaw_rl.protocols import Engine
 
 
@@ -33,12 +33,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _keep_freed_memory()
     os.environ["HF_HUB_OFFLINE"] = "1"  # the folder is complete: no call home, also none to look for updates
 
+    options = EmbeddedOptions.from_json(arguments.options)
+    if options.gpu_ids:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, options.gpu_ids))
+
     def load() -> Engine:
         # Importing torch and transformers takes seconds; here, in the loading thread, the worker already watches
         # whether its parent still lives.
         from openclaw_rl.engine.embedded.loading import load_engine
 
-        return load_engine(arguments.model, EmbeddedOptions.from_json(arguments.options))
+        return load_engine(arguments.model, options)
 
     return run_worker(arguments.socket, load)
 

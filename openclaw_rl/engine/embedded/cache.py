@@ -283,8 +283,8 @@ def reuse_rule(setting: str) -> Callable[[str], MayReuse]:
 
 
 def _line_and_number(version: str) -> tuple[str, int]:
-    """`v3` and `v3.alice` -> the line and the number in it; a label of another form is a line of its own."""
-    found = re.fullmatch(r"v(0|[1-9]\d*)((?:\..+)?)", version)
+    """`v3`, `v3.alice` and `v3-env.terminal` -> the line and the number in it; any other label is a line of its own."""
+    found = re.fullmatch(r"v(0|[1-9]\d*)((?:[.-].+)?)", version)
     return (found[2], int(found[1])) if found else (version, -1)
 
 

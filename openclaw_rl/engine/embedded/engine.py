@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from openclaw_rl.engine.admission import admit, admit_publication, admit_retirement, admit_score
 from openclaw_rl.engine.embedded.cache import MIN_SHARED, common_prefix
-from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Scheduler, Weights
-from openclaw_rl.engine.wire import coalesce
+from openclaw_rl.engine.embedded.scheduler import AnswerJob, EngineWeights, Job, ReadingJob, Result, Scheduler
+from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score
+from openclaw_rl.engine.worker.wire import coalesce
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
 from openclaw_rl.types import (
     BASE_VERSION,
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-Load = Callable[[Publication], Weights]
+Load = Callable[[Publication], EngineWeights]
 """Reads a published version from disk. Blocking; `EngineRefused` if it is not what was published."""
 
 
@@ -47,7 +47,7 @@ Load = Callable[[Publication], Weights]
 class _Version:
     """A loaded version and how many requests still run on it."""
 
-    weights: Weights
+    weights: EngineWeights
     sha256: str
     num_requests: int = 0
 
@@ -81,7 +81,7 @@ class EmbeddedEngine:
     def __init__(
         self,
         scheduler: Scheduler,
-        base: Weights,
+        base: EngineWeights,
         state: EngineState,
         load: Load,
         *,
@@ -131,7 +131,7 @@ class EmbeddedEngine:
         """Deltas as they are sampled; tokens that piled up behind a slow reader come as one delta."""
         label, max_tokens = admit(request, await self.state())
         version = self._versions[label]
-        async for results in self._results(Answer(request, version.weights, max_tokens), version):
+        async for results in self._results(AnswerJob(request, version.weights, max_tokens), version):
             for delta in coalesce([result for result in results if isinstance(result, Delta)]):
                 yield delta
 
@@ -144,7 +144,7 @@ class EmbeddedEngine:
 
     async def _score(self, request: ScoreRequest, version: _Version) -> tuple[Scored, ...]:
         readings = [
-            Reading(
+            ReadingJob(
                 token_ids,
                 start,
                 version.weights,
@@ -201,7 +201,7 @@ class EmbeddedEngine:
         await asyncio.to_thread(self._thread.join)
         self._abandon()
 
-    async def _read(self, reading: Reading, version: _Version, turns: asyncio.Semaphore) -> Scored:
+    async def _read(self, reading: ReadingJob, version: _Version, turns: asyncio.Semaphore) -> Scored:
         async with turns:
             ((scored,),) = [results async for results in self._results(reading, version)]
         assert isinstance(scored, Scored)
@@ -209,7 +209,7 @@ class EmbeddedEngine:
 
     async def _results(self, job: Job, version: _Version) -> AsyncGenerator[list[Delta | Scored], None]:
         """Runs a job from its place in line to its end; leaving early cancels it."""
-        if len(self._outboxes) >= self._max_requests and not isinstance(job, Reading):
+        if len(self._outboxes) >= self._max_requests and not isinstance(job, ReadingJob):
             raise EngineRefused(
                 f"{len(self._outboxes)} requests are in line, more than engine.max_queued allows; try again later",
                 status=503,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from openclaw_rl.engine.embedded.runner import Piece
+from openclaw_rl.engine.embedded.runner import SequencePiece
 from openclaw_rl.engine.embedded.sampling import Draws, Row
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.foreign import load_adapter, load_model, shared_copy
@@ -87,11 +87,11 @@ class TransformersRunner:
         return CacheStorage(DynamicCache(config=self._model.config), self._is_cuttable)
 
     @torch.inference_mode()
-    def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
+    def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]:
         """As `NetworkRunner.run`, one piece after the other."""
         return [self._one(piece) for piece in pieces]
 
-    def decode(self, pieces: Sequence[Piece], rows: Sequence[Row], positions: Sequence[int]) -> Draws | None:
+    def decode(self, pieces: Sequence[SequencePiece], rows: Sequence[Row], positions: Sequence[int]) -> Draws | None:
         return None
 
     @torch.inference_mode()
@@ -99,7 +99,7 @@ class TransformersRunner:
         """[R, V] in float32. Some families scale or cap them after the head; `_one` therefore hands logits through."""
         return hidden_RH
 
-    def _one(self, piece: Piece) -> Tensor:
+    def _one(self, piece: SequencePiece) -> Tensor:
         storage: Any = piece.strand.storage
         output = self._model(
             input_ids=torch.tensor([list(piece.token_ids)], device=self.device),

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import torch
 
-from openclaw_rl.engine.admission import verify
 from openclaw_rl.engine.embedded.cache import Strands, reuse_rule
-from openclaw_rl.engine.embedded.dtype_probe import why_not_bfloat16
+from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
+from openclaw_rl.engine.embedded.cpu.quantised import try_quantised
+from openclaw_rl.engine.embedded.cuda.graphs import why_not
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
-from openclaw_rl.engine.embedded.graphs import why_not
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
-from openclaw_rl.engine.embedded.quantised import try_quantised
 from openclaw_rl.engine.embedded.runner import NetworkRunner
-from openclaw_rl.engine.embedded.scheduler import Runner, Scheduler, Weights
+from openclaw_rl.engine.embedded.scheduler import EngineWeights, Runner, Scheduler
+from openclaw_rl.engine.worker.admission import verify
 from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import Architecture, read_architecture
@@ -108,12 +108,12 @@ def assemble(
     sys.setswitchinterval(0.0001)
     _log.info("cache", extra={"tokens": strands.max_tokens, "mib": kv_bytes >> 20, "prefill_chunk": chunk})
 
-    def load(publication: Publication) -> Weights:
+    def load(publication: Publication) -> EngineWeights:
         return _load_version(publication, arch, runner, options, device=device, dtype=dtype)
 
     return EmbeddedEngine(
         Scheduler(strands, max_active=options.max_active, prefill_chunk=chunk),
-        Weights(BASE_VERSION, runner, None, may_reuse),
+        EngineWeights(BASE_VERSION, runner, None, may_reuse),
         EngineState(
             model=name,
             versions=(BASE_VERSION,),
@@ -149,7 +149,7 @@ def runner_for(network: Network, *, max_active: int) -> NetworkRunner:
     if (reason := why_not(network)) is not None:
         _log.warning("decoding without CUDA graphs, which is slower: %s", reason)
         return NetworkRunner(network)
-    from openclaw_rl.engine.embedded.graph_runner import GraphRunner
+    from openclaw_rl.engine.embedded.cuda.graph_runner import GraphRunner
 
     return GraphRunner(network, max_batch=max_active)
 
@@ -174,23 +174,23 @@ def _load_version(
     *,
     device: torch.device,
     dtype: torch.dtype,
-) -> Weights:
+) -> EngineWeights:
     """The published bytes, checked; `EngineRefused` says what is wrong with them."""
-    folder, label = Path(publication.path), publication.version
+    label = publication.version
     may_reuse = reuse_rule(options.kv_after_update)(label)
     try:
-        verify(publication)
+        folder = verify(publication)
         is_adapter = (folder / "adapter_config.json").is_file()
         if arch is None or not isinstance(base, NetworkRunner):
-            return Weights(label, _foreign_version(base, folder, is_adapter=is_adapter), None, may_reuse)
+            return EngineWeights(label, _foreign_version(base, folder, is_adapter=is_adapter), None, may_reuse)
         if is_adapter:
             adapter = AdapterWeights.load(folder, arch, device=torch.device("cpu"), dtype=dtype, rest=base.rest)
             attached = base.attach(adapter)
-            return Weights(label, base, attached, may_reuse, free=partial(base.detach, attached))
+            return EngineWeights(label, base, attached, may_reuse, free=partial(base.detach, attached))
         if read_architecture(folder) != arch:
             raise EngineRefused(f"{folder} has another architecture than the served model", code="wrong_architecture")
         network = Network(arch, load_weights(folder, arch, device=device, dtype=dtype, check_numbers=True))
-        return Weights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
+        return EngineWeights(label, runner_for(network, max_active=options.max_active), None, may_reuse)
     except _UNREADABLE as error:
         raise EngineRefused(f"version {label} cannot be loaded: {error}", code="version_unreadable") from error
 

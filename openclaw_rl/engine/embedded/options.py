@@ -14,7 +14,8 @@ class EmbeddedOptions:
     """`auto` is CUDA where there is one, bfloat16 there and float32 on a CPU.
 
     `prefill_chunk` tokens of prompts at most go into one step: that long running answers wait for a newcomer. Null
-    is 256 on a CPU (0.6 s of the 135M model on one busy core) and 2,048 on a GPU. `kv_bytes` null is measured.
+    is 256 on a CPU (0.6 s of the 135M model on one busy core) and 2,048 on a GPU. `kv_bytes` null is measured. The
+    process sees the GPUs `gpu_ids`, or all.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -27,6 +28,7 @@ class EmbeddedOptions:
     max_active: int = 8
     max_queued: int = 256
     prefill_chunk: int | None = None
+    gpu_ids: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, raw: Json) -> EmbeddedOptions:
@@ -34,4 +36,4 @@ class EmbeddedOptions:
         known = [field.name for field in fields(cls)]
         if not isinstance(raw, dict) or not set(raw) <= set(known):
             raise ConfigError(f"the embedded engine's options are {', '.join(known)}; got {raw!r}")
-        return cls(**raw)
+        return cls(**{**raw, "gpu_ids": tuple(raw.get("gpu_ids", ()))})

@@ -26,7 +26,7 @@ from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.network import Network
-from openclaw_rl.model.threads import one_thread
+from openclaw_rl.model.product import one_thread
 
 _FEW_KEYS = 1024
 """A token of a CPU's batch that looks back no further does so faster with one thread."""
@@ -36,7 +36,7 @@ _LONGEST_REST_S = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class SequencePiece:
     """The next tokens of one sequence. The logits behind the last `num_wanted` of them are wanted."""
 
     strand: Strand[TensorStorage]
@@ -73,7 +73,7 @@ class NetworkRunner:
         if self.is_launch_bound:
             self._between_passes.wait(_LONGEST_REST_S)
 
-    def run(self, pieces: Sequence[Piece]) -> list[Tensor]:
+    def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]:
         """Feeds every piece to its strand, which has room for it; the wanted hidden rows [R, H] of each piece."""
         self._between_passes.clear()
         try:
@@ -82,7 +82,7 @@ class NetworkRunner:
             self._between_passes.set()
 
     @torch.inference_mode()
-    def _pass(self, pieces: Sequence[Piece]) -> list[Tensor]:
+    def _pass(self, pieces: Sequence[SequencePiece]) -> list[Tensor]:
         ordered = sorted(pieces, key=lambda piece: id(piece.adapter))
         device = self._network.device
         ids_T = torch.tensor([token for piece in ordered for token in piece.token_ids], device=device)
@@ -102,7 +102,7 @@ class NetworkRunner:
         return [wanted[id(piece)] for piece in pieces]
 
     def decode(
-        self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
+        self, pieces: Sequence[SequencePiece], rows: Sequence[sampling.Row], positions: Sequence[int]
     ) -> sampling.Draws | None:
         """The next token of every piece, each of one token, at once; None if there is no shorter way than `run`."""
         return None
@@ -144,7 +144,7 @@ def _attend_side_by_side(shape: tuple[int, int], layer: int, q_TND: Tensor, k_TK
 class StrandAttention:
     """`model.network.Attend` over the strands of a step: each token sees its own sequence up to itself."""
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[SequencePiece]) -> None:
         self._spans: list[tuple[slice, Tensor, int, int, Tensor | None]] = []
         row = 0
         for piece in pieces:
@@ -210,7 +210,7 @@ def _mask(start: int, size: int, kv: Tensor) -> Tensor:
     return torch.full((size, start + size), float("-inf"), device=kv.device).triu(start + 1)
 
 
-def _lora_rows(ordered: Sequence[Piece]) -> LoraRows | None:
+def _lora_rows(ordered: Sequence[SequencePiece]) -> LoraRows | None:
     groups: list[tuple[slice, AdapterWeights]] = []
     row = 0
     for _, same in groupby(ordered, key=lambda piece: id(piece.adapter)):

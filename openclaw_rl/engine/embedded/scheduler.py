@@ -26,7 +26,7 @@ from torch import Tensor
 
 from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import MayReuse, Strand, Strands
-from openclaw_rl.engine.embedded.runner import Piece
+from openclaw_rl.engine.embedded.runner import SequencePiece
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.types import PERSON, Delta, GenerateRequest, Scored, TokenLogprob
@@ -56,10 +56,10 @@ class Runner(Protocol):
 
     def new_storage(self, capacity: int) -> Any: ...
 
-    def run(self, pieces: Sequence[Piece]) -> list[Tensor]: ...
+    def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]: ...
 
     def decode(
-        self, pieces: Sequence[Piece], rows: Sequence[sampling.Row], positions: Sequence[int]
+        self, pieces: Sequence[SequencePiece], rows: Sequence[sampling.Row], positions: Sequence[int]
     ) -> sampling.Draws | None: ...
 
     def logits(self, hidden_RH: Tensor) -> Tensor: ...
@@ -73,7 +73,7 @@ class WholeReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Weights:
+class EngineWeights:
     """One version as the scheduler sees it: what runs it, whose keys and values may serve it, how it is let go."""
 
     label: str
@@ -87,7 +87,7 @@ class Weights:
 class Job(ABC):
     """A sequence that is read by the model. `over` is final: set by the last result, a failure or a cancellation."""
 
-    def __init__(self, token_ids: Sequence[int], weights: Weights, priority: int) -> None:
+    def __init__(self, token_ids: Sequence[int], weights: EngineWeights, priority: int) -> None:
         self.token_ids = list(token_ids)
         self.weights = weights
         self.priority = priority
@@ -116,10 +116,10 @@ class Job(ABC):
         """Tokens of cache that this job may come to need."""
 
 
-class Answer(Job):
+class AnswerJob(Job):
     """A request to go on writing."""
 
-    def __init__(self, request: GenerateRequest, weights: Weights, max_tokens: int) -> None:
+    def __init__(self, request: GenerateRequest, weights: EngineWeights, max_tokens: int) -> None:
         super().__init__(request.token_ids, weights, request.priority)
         self.request = request
         self.num_left = max_tokens
@@ -163,11 +163,18 @@ class Answer(Job):
         )
 
 
-class Reading(Job):
+class ReadingJob(Job):
     """A sequence whose tokens from `start` on are scored; the last one is compared, never fed."""
 
     def __init__(
-        self, token_ids: Sequence[int], start: int, weights: Weights, *, temperature: float, top: int, priority: int
+        self,
+        token_ids: Sequence[int],
+        start: int,
+        weights: EngineWeights,
+        *,
+        temperature: float,
+        top: int,
+        priority: int,
     ) -> None:
         super().__init__(token_ids, weights, priority)
         self.start = start
@@ -228,7 +235,7 @@ class Scheduler:
         job.over = True
         self._let_go(job)
 
-    def forget(self, weights: Weights) -> None:
+    def forget(self, weights: EngineWeights) -> None:
         """Free what is held of a version that is gone."""
         self._strands.forget(weights.label)
         weights.free()
@@ -236,7 +243,7 @@ class Scheduler:
     def step(self) -> list[Result]:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
         results: list[Result] = []
-        passes: defaultdict[tuple[Runner, bool], list[tuple[Job, Piece]]] = defaultdict(list)
+        passes: defaultdict[tuple[Runner, bool], list[tuple[Job, SequencePiece]]] = defaultdict(list)
         for job, piece in self._plan(results):
             runner = job.weights.runner
             passes[runner, runner.is_launch_bound and _is_next_token(job, piece)].append((job, piece))
@@ -253,8 +260,8 @@ class Scheduler:
             self._let_go(job)
         return results
 
-    def _plan(self, results: list[Result]) -> list[tuple[Job, Piece]]:
-        planned: list[tuple[Job, Piece]] = []
+    def _plan(self, results: list[Result]) -> list[tuple[Job, SequencePiece]]:
+        planned: list[tuple[Job, SequencePiece]] = []
         budget, num_active, num_prompts, someone_writes, person_writes = self._prefill_chunk, 0, 0, False, False
         for job in list(self._jobs):
             if num_active == self._max_active:
@@ -297,10 +304,10 @@ class Scheduler:
     def _read_whole(self, results: list[Result]) -> None:
         """Scores short sequences of one version, as many as a chunk of prompts has room for; people wait for a smaller
         one."""
-        waiting = [job for job in self._jobs if _is_read_whole(job) and isinstance(job, Reading)]
+        waiting = [job for job in self._jobs if _is_read_whole(job) and isinstance(job, ReadingJob)]
         if not waiting:
             return
-        weights, together, longest = waiting[0].weights, list[Reading](), 0
+        weights, together, longest = waiting[0].weights, list[ReadingJob](), 0
         someone_waits = any(job.priority == PERSON and not _is_read_whole(job) for job in self._jobs)
         budget = self._chunk_beside_person(weights.runner) if someone_waits else self._prefill_chunk
         for job in (job for job in waiting if job.weights is weights):
@@ -325,10 +332,10 @@ class Scheduler:
         """
         return max(1, self._prefill_chunk // (4 if runner.is_launch_bound else 16))
 
-    def _piece(self, job: Job, size: int) -> Piece:
+    def _piece(self, job: Job, size: int) -> SequencePiece:
         assert job.strand is not None
         start = job.strand.length
-        return Piece(
+        return SequencePiece(
             strand=job.strand,
             token_ids=job.token_ids[start : start + size],
             version=job.weights.label,
@@ -369,32 +376,32 @@ class Scheduler:
                 return True
         return False
 
-    def _run(self, runner: Runner, work: Sequence[tuple[Job, Piece]], results: list[Result]) -> None:
-        answers = [job for job, piece in work if isinstance(job, Answer) and _is_next_token(job, piece)]
+    def _run(self, runner: Runner, work: Sequence[tuple[Job, SequencePiece]], results: list[Result]) -> None:
+        answers = [job for job, piece in work if isinstance(job, AnswerJob) and _is_next_token(job, piece)]
         if len(answers) == len(work):
             draws = runner.decode([piece for _, piece in work], _rows(answers, runner), _positions(answers))
             if draws is not None:
                 results += self._drawn(answers, draws)
                 return
         rows = runner.run([piece for _, piece in work])
-        writing: list[tuple[Answer, Tensor]] = []
+        writing: list[tuple[AnswerJob, Tensor]] = []
         for (job, _), hidden_RH in zip(work, rows, strict=True):
             if not len(hidden_RH):
                 continue
-            if isinstance(job, Answer):
+            if isinstance(job, AnswerJob):
                 writing.append((job, hidden_RH))
-            elif isinstance(job, Reading):
+            elif isinstance(job, ReadingJob):
                 results += self._score(runner, job, hidden_RH)
         results += self._draw(runner, writing)
 
-    def _draw(self, runner: Runner, writing: Sequence[tuple[Answer, Tensor]]) -> list[Result]:
+    def _draw(self, runner: Runner, writing: Sequence[tuple[AnswerJob, Tensor]]) -> list[Result]:
         if not writing:
             return []
         answers = [job for job, _ in writing]
         logits_RV = runner.logits(torch.cat([hidden for _, hidden in writing]))
         return self._drawn(answers, sampling.draw(logits_RV, _rows(answers, runner), _positions(answers)))
 
-    def _drawn(self, answers: Sequence[Answer], draws: sampling.Draws) -> list[Result]:
+    def _drawn(self, answers: Sequence[AnswerJob], draws: sampling.Draws) -> list[Result]:
         results: list[Result] = []
         for i, job in enumerate(answers):
             if draws.failed[i]:
@@ -404,7 +411,7 @@ class Scheduler:
                 results.append((job, job.add(draws.token_ids[i], draws.logprobs[i], draws.top_logprobs[i])))
         return results
 
-    def _score(self, runner: Runner, job: Reading, hidden_RH: Tensor) -> list[Result]:
+    def _score(self, runner: Runner, job: ReadingJob, hidden_RH: Tensor) -> list[Result]:
         for part_RH in hidden_RH.split(_HEAD_ROWS):
             first = job.start + len(job.logprobs)
             ids_R = torch.tensor(job.token_ids[first : first + len(part_RH)], device=part_RH.device)
@@ -441,17 +448,17 @@ def _failure(error: Exception) -> EngineError:
 
 
 def _is_read_whole(job: Job) -> bool:
-    return isinstance(job, Reading) and job.weights.runner.is_launch_bound and job.num_to_feed <= _WHOLE_TOKENS
+    return isinstance(job, ReadingJob) and job.weights.runner.is_launch_bound and job.num_to_feed <= _WHOLE_TOKENS
 
 
-def _is_next_token(job: Job, piece: Piece) -> bool:
+def _is_next_token(job: Job, piece: SequencePiece) -> bool:
     """Whether all that this piece is for is one more token of an answer."""
-    return isinstance(job, Answer) and len(piece.token_ids) == piece.num_wanted
+    return isinstance(job, AnswerJob) and len(piece.token_ids) == piece.num_wanted
 
 
-def _rows(answers: Sequence[Answer], runner: Runner) -> list[sampling.Row]:
+def _rows(answers: Sequence[AnswerJob], runner: Runner) -> list[sampling.Row]:
     return [job.row_on(runner.device, runner.vocab_size) for job in answers]
 
 
-def _positions(answers: Sequence[Answer]) -> list[int]:
+def _positions(answers: Sequence[AnswerJob]) -> list[int]:
     return [len(job.token_ids) for job in answers]

@@ -41,12 +41,12 @@ def asks_back(text: str) -> bool:
     return sum(asks) * 2 > len(asks)
 
 
-def repetition(text: str, *, size: int = 3) -> float:
-    """The share of its n-grams that were there before, in [0, 1]; 1 for one character over and over."""
+def repetition(text: str) -> float:
+    """The share of its three-grams that were there before, in [0, 1]; 1 for one character over and over."""
     if _ONE_CHARACTER.search(prose(text)):
         return 1.0
     said = words(text)
-    size = min(size, max(1, len(said) // 2))  # of "yes yes yes" there are no three-grams to compare
+    size = min(3, max(1, len(said) // 2))  # of "yes yes yes" there are no three-grams to compare
     grams = [said[i : i + size] for i in range(len(said) - size + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 

@@ -1,13 +1,12 @@
-"""A reply -> the number it settles on and whether that is right; a grading comment -> its verdict."""
+"""A reply -> the number it settles on and whether that is right."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import cache
 
-from openclaw_rl.evaluation.detectors.text import any_of, spaced, visible
+from openclaw_rl.evaluation.detectors.text import spaced, visible
 
 _THIN = r"[ \u00a0\u2009\u202f]"
 _NUMBER = re.compile(
@@ -93,25 +92,3 @@ def _spelt_value(found: re.Match[str]) -> Fraction:
         else:
             part += _TENS.get(word) or _ONES.get(word, 0)
     return Fraction(thousands + part) * (-1 if minus and not taken_from else 1)
-
-
-@cache
-def _grading(name: str, *barriers: str) -> re.Pattern[str]:
-    """One of the words; group 1 is the negation up to four words before it, where no barrier is between."""
-    between = rf"(?:[ *_]+(?!{_either(map(any_of, barriers))}\b)[\w'-]+){{0,4}}?[ *_]+(?<!\bto )"
-    return re.compile(rf"\b({any_of('negations')}{between})?{any_of(name)}(?!\w)", re.IGNORECASE)
-
-
-def verdict(text: str) -> bool | None:
-    """What a grading comment says of the work: right, wrong, or None where it does not say.
-
-    A mistake that it names makes it wrong, whatever else is praised; "the correct answer is 12" praises nothing. A
-    negation turns what follows it: "not quite right" is wrong, and "not a single mistake" right; but who "did not see
-    the mistake" made it.
-    """
-    bare = re.sub(any_of("mentioned"), " ", visible(text).replace("’", "'"), flags=re.IGNORECASE)
-    right = {m[1] is None for m in _grading("found_right", "clauses").finditer(bare)}
-    wrong = {m[1] is None for m in _grading("found_wrong", "clauses", "existing").finditer(bare)}
-    if True in wrong or False in right or re.search(any_of("mended"), bare, re.IGNORECASE):
-        return False
-    return True if True in right or False in wrong else None

@@ -4,8 +4,7 @@
     sample.py        one sample as tensors, and what was fixed about it before the step
     settings.py      the values of `training.*` that the loss reads
     policy.py        PPO's clipped surrogate, sequence ratio, importance weights
-    hints.py         which of several hints teaches
-    subset.py        which tokens of the vocabulary it moves
+    hints.py         which of several hints teaches, and which tokens of the vocabulary it moves
     distillation.py  what the hinted teacher asks of them
     penalties.py     divergence from the base model, entropy, the critic's loss
     values.py        what a critic expected -> advantages token by token

@@ -1,9 +1,10 @@
-"""The top-k sets of student and teachers become the choice of a hint at every position.
+"""The top-k sets of student and teachers become the choice of a hint, and of the tokens that distillation moves.
 
 Candidates are ordered by the length of their hints, the shortest first; the first of several equally good ones wins.
-H is a sample's own number of candidates: samples with fewer are not filled up.
+H is a sample's own number of candidates: samples with fewer are not filled up. A subset of the vocabulary has a fixed
+width; `valid` tells its members from empty places.
 
-Axes: H hint candidates, R response tokens, K top-k width.
+Axes: H hint candidates, R response tokens, K top-k width, J width of the subset: K, or 2K for `union`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from openclaw_rl.train.objective.settings import HintSelection
+from openclaw_rl.train.objective.settings import HintSelection, SubsetMode
 
 
 def overlap_sizes(student_RK: Tensor, teacher_HRK: Tensor) -> Tensor:
@@ -36,3 +37,18 @@ def select_hints(overlap_HR: Tensor, mask_R: Tensor, mode: HintSelection) -> Ten
             return (overlap_HR * mask_R).sum(-1).argmax(0).expand_as(mask_R)
         case "token_optimal":
             return overlap_HR.argmax(0)
+
+
+def subset(student_RK: Tensor, teacher_RK: Tensor, mode: SubsetMode) -> tuple[Tensor, Tensor]:
+    """Ids and validity, [R, J]. An overlap can be empty; in a union what both have counts once, as the student's."""
+    match mode:
+        case "student":
+            return student_RK, torch.ones_like(student_RK, dtype=torch.bool)
+        case "teacher":
+            return teacher_RK, torch.ones_like(teacher_RK, dtype=torch.bool)
+        case "overlap":
+            return student_RK, contained(student_RK, teacher_RK)
+        case "union":
+            is_new_RK = ~contained(teacher_RK, student_RK)
+            ids_RJ = torch.cat((student_RK, teacher_RK), dim=-1)
+            return ids_RJ, torch.cat((torch.ones_like(is_new_RK), is_new_RK), dim=-1)

@@ -24,13 +24,12 @@ from torch import Tensor
 
 from openclaw_rl.train.objective.aggregate import sample_mean
 from openclaw_rl.train.objective.distillation import reverse_kl_with_tail, token_loss, topk_loss
-from openclaw_rl.train.objective.hints import overlap_sizes, select_hints
+from openclaw_rl.train.objective.hints import overlap_sizes, select_hints, subset
 from openclaw_rl.train.objective.penalties import kl_to_base, value_loss
 from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, sequence_log_ratio
 from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.objective.sample import Expected, Guidance, SampleTensors, Target
 from openclaw_rl.train.objective.settings import LossSettings
-from openclaw_rl.train.objective.subset import subset
 from openclaw_rl.train.objective.values import expectation
 from openclaw_rl.types.checks import require
 

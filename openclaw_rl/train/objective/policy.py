@@ -17,19 +17,6 @@ MAX_LOG_RATIO = 20.0
 """Beyond it a ratio is as good as infinite, and its exponential must stay finite."""
 
 
-def policy_loss(
-    new_R: Tensor,
-    old_R: Tensor,
-    advantages_R: Tensor,
-    *,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
-    dual_clip: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The loss of each token, and where clipping made it larger."""
-    return clipped_surrogate(new_R - old_R, advantages_R, clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip)
-
-
 def clipped_surrogate(
     log_ratio_R: Tensor, advantages_R: Tensor, *, clip_low: float, clip_high: float, dual_clip: float | None = None
 ) -> tuple[Tensor, Tensor]:

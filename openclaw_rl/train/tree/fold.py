@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from openclaw_rl.train.sequences import Ints, Sequenced
+from openclaw_rl.train.passes.sequences import Ints, Sequenced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from openclaw_rl.train.sequences import Ints
+from openclaw_rl.train.passes.sequences import Ints
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Path, Tree, num_equal
 

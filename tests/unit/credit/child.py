@@ -13,11 +13,9 @@ from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Turn
-from tests.tiny import build_tiny_tokenizer
-from tests.unit.credit.made import (
+from tests.factories.conversations import (
     HINT,
     MODEL,
-    SESSION,
     failed,
     judge,
     make_child,
@@ -26,6 +24,8 @@ from tests.unit.credit.made import (
     scored,
     settings,
 )
+from tests.factories.turns import SESSION
+from tests.tiny import build_tiny_tokenizer
 
 
 def conversation(num_turns: int) -> list[Turn]:
@@ -43,7 +43,7 @@ async def main(directory: Path) -> None:
             await put_conversation(store, conversation(7))
             verdicts = {0: scored(1), 1: scored(-1, HINT), 2: scored(1), 3: failed(), 4: scored(0), 5: scored(-1)}
             await judge(store, verdicts)
-        await store.lessons.release_all()
+        await store.lessons.release_earlier()
         loop = CreditLoop(store.lessons, renderer, settings(), MODEL)
         while await loop.work():
             pass

@@ -8,13 +8,17 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.credit.caps import within_caps
-from openclaw_rl.credit.samples import turn_sample
-from openclaw_rl.types import Sample, Weights
-from tests.unit.credit.made import make_turn
+from openclaw_rl.credit.samples import turn_sample, within_caps
+from openclaw_rl.types import Sample, SignalWeights
+from tests.factories.conversations import make_turn
 
 _SAMPLE = turn_sample(
-    make_turn(), Weights(reward=1.0, w_rl=1.0, w_opd=0.0), line="ann", advantage=1.0, candidates=(), created_at=1.0
+    make_turn(),
+    SignalWeights(reward=1.0, w_rl=1.0, w_opd=0.0),
+    line="ann",
+    advantage=1.0,
+    candidates=(),
+    created_at=1.0,
 )
 
 

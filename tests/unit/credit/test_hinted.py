@@ -14,7 +14,7 @@ from openclaw_rl.render import load_renderer
 from openclaw_rl.render.packaged import PackagedRenderer
 from openclaw_rl.render.template import TemplateRenderer
 from openclaw_rl.types import Candidate, Message, Tool, ToolCall, Turn
-from tests.unit.credit.made import HINT, make_turn
+from tests.factories.conversations import HINT, make_turn
 from tests.unit.render.tiny import HERMES, byte_level, write_folder
 
 TOOL = Tool(name="ls", description="Lists files.", parameters={"type": "object", "properties": {}})

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.config.presets import preset_defaults
 from openclaw_rl.credit import loop as credit_loop
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.store import lessons as rows
 from openclaw_rl.store.learning_log import LearningLog
+from openclaw_rl.store.sql import lessons as rows
 from openclaw_rl.types import (
     SIDE_ROLES_ONLY,
     Baseline,
@@ -35,25 +36,24 @@ from openclaw_rl.types import (
     Verdict,
     Vote,
 )
-from tests.unit.credit.child import conversation
-from tests.unit.credit.made import (
+from tests.factories.conversations import (
     CALL,
     HINT,
     MODEL,
-    SESSION,
     USER,
     abstained,
     credits_of,
     failed,
     judge,
     make_child,
-    make_session,
     make_turn,
     put_conversation,
     scored,
     settings,
     thumb,
 )
+from tests.factories.turns import SESSION, make_session
+from tests.unit.credit.child import conversation
 
 ROOT = Path(__file__).parents[3]
 
@@ -291,7 +291,7 @@ async def test_who_lost_the_lease_stores_nothing(store: SqliteStore, renderer: R
     await make_loop(_LosesLeases(store), renderer).work()
     assert await credits_of(store) == {}
     assert (await answers_baseline(store)).count == 0
-    await store.lessons.release_all()
+    await store.lessons.release_earlier()
     await make_loop(store.lessons, renderer).work()
     assert (await answers_baseline(store)).count == 1
 
@@ -445,7 +445,7 @@ async def test_the_loop_runs_until_it_is_cancelled(
 async def test_what_is_put_off_is_tried_again_when_it_is_due(
     store: SqliteStore, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(credit_loop, "LEASE_S", 0.05)
+    monkeypatch.setattr(credit_loop, "AGAIN", Backoff(first_s=0.05))
     await put_conversation(store, conversation(2))
     await judge(store, {0: scored(1)})
     lessons = _Chokes(store, times=2)
@@ -508,8 +508,7 @@ class _Lessons(LearningLog):
     """The log of a store, with something wrong about it."""
 
     def __init__(self, store: SqliteStore, times: int = 1) -> None:
-        super().__init__(store._transact)
-        self._woken = store.lessons._woken
+        super().__init__(store._transact, wakeups=store.lessons)
         self._times = times
         self._credited = asyncio.Semaphore(0)
 
@@ -520,7 +519,7 @@ class _Lessons(LearningLog):
 
     async def credited(self) -> None:
         """Returns when another credit was written."""
-        await asyncio.wait_for(self._credited.acquire(), timeout=20)
+        await asyncio.wait_for(self._credited.acquire(), timeout=60)
 
 
 class _LosesLeases(_Lessons):
@@ -557,3 +556,16 @@ class _Fails(_Lessons):
             self._times -= 1
             raise StoreUnavailable("disk full")
         return await super().lease(*args, **options)
+
+
+async def test_a_real_reward_trains_as_it_is(store: SqliteStore, renderer: Renderer) -> None:
+    """0.37 stays 0.37 through the judgement's row, the credit, the sample and the running mean."""
+    await put_conversation(store, conversation(3))
+    await judge(store, {0: Verdict(outcome="scored", score=1, value=0.37), 1: scored(1)})
+    assert [one.verdict.reward for one in await store.lessons.judgements(SESSION)] == [0.37, 1.0]
+    await make_loop(store.lessons, renderer).work()
+    first, second = (await credits_of(store)).values()
+    assert (first.reward, first.samples[0].reward) == (0.37, 0.37)
+    assert first.samples[0].advantages == pytest.approx((0.37,) * 3)
+    assert second.samples[0].advantages[0] == pytest.approx(1.0 - 0.37)
+    assert (await answers_baseline(store)).mean == pytest.approx((0.37 + 1.0) / 2)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.config import TrainingConfig
-from openclaw_rl.credit.measures import MEASURES, Case, line_from
-from openclaw_rl.types import Baseline, TurnOutline
+from openclaw_rl.credit.measures import MEASURES, Case, GroupCase, line_from
+from openclaw_rl.types import Attempt, AttemptStep, Baseline, Episode, Skip, TurnOutline
 
 BASELINE = Baseline(line="ann", turn_kind="answer", mean=0.25, count=4)
 
@@ -69,3 +69,43 @@ def test_a_group_is_the_answers_to_one_request() -> None:
     assert MEASURES["group"].advantage(case) == pytest.approx(-0.7071, abs=1e-4)
     alone = Case(index=3, reward=-1.0, baseline=BASELINE, turns=turns, rewards={0: 1.0, 3: -1.0})
     assert MEASURES["group"].advantage(alone) == -1.0
+
+
+def attempt(number: int, reward: float, *scores: float | None, size: int = 4) -> Attempt:
+    episode = Episode(id=f"e{number}", environment="x", task="t", group="g", attempt=number, group_size=size)
+    steps = tuple(AttemptStep(session=f"s{number}", index=k, score=score) for k, score in enumerate(scores))
+    return Attempt(episode=episode, reward=reward, steps=steps)
+
+
+def among(name: str, *attempts: Attempt) -> list[list[float | Skip]]:
+    found = MEASURES[name].among_attempts(GroupCase(attempts=attempts, baseline=BASELINE, gamma=0.5, lam=1.0))
+    return [[one if isinstance(one, Skip) else round(one, 4) for one in row] for row in found]
+
+
+GOOD, BAD, HALF = attempt(0, 1.0, 0.0, 0.0), attempt(1, 0.0, 0.0), attempt(3, 0.5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["group", "baseline"])
+def test_attempts_are_compared_with_each_other(name: str) -> None:
+    assert among(name, GOOD, BAD, HALF) == [[1.0, 1.0], [-1.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("name", ["group", "baseline", "step_wise"])
+def test_a_constant_group_teaches_nothing(name: str) -> None:
+    assert among(name, BAD, attempt(2, 0.0, 0.0)) == [[Skip.SAME_OUTCOME], [Skip.SAME_OUTCOME]]
+
+
+def test_who_is_left_alone_of_a_group_has_nobody_to_be_compared_with() -> None:
+    assert among("group", BAD) == among("baseline", BAD) == [[Skip.SAME_OUTCOME]]
+    alone = attempt(0, 1.0, 0.0, size=1)
+    assert (among("group", alone), among("baseline", alone)) == ([[1.0]], [[0.75]])
+
+
+def test_raw_and_discounted_outcomes() -> None:
+    assert among("raw", GOOD, BAD) == [[1.0, 1.0], [0.0]]
+    assert among("session_gae", HALF, attempt(2, 1.0)) == [[0.75, 1.5], []]
+
+
+def test_step_wise_adds_the_score_of_the_step_to_the_outcome() -> None:
+    praised, blamed = attempt(0, 1.0, 1.0, None, -1.0), attempt(1, 0.0, 0.0, 1.0)
+    assert among("step_wise", praised, blamed) == [[1.0, Skip.JUDGE_FAILED, 0.0], [-1.0, 1.0]]

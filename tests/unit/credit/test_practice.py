@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.credit.everyday import QUESTIONS
 from openclaw_rl.credit.hinted import asked
-from openclaw_rl.credit.practice import Practice, repeated_wishes
+from openclaw_rl.credit.practice import QUESTIONS, Practice, repeated_wishes
 from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.evaluation.questions import load_questions
-from openclaw_rl.judge.similarity import content
-from openclaw_rl.judge.wishes import form_words
+from openclaw_rl.judge.rules import form_words
+from openclaw_rl.judge.rules.similarity import content
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import Candidate, Exercise, Message, Sample, Step
-from tests.unit.train.made import sample
+from tests.factories.orders import sample
 
 BRIEF, TERSE, MATTER = "Answer in one short sentence.", "Keep it to one short sentence.", "The capital is Canberra."
 

@@ -13,7 +13,7 @@ from openclaw_rl.credit.rewrites import asks_for_change
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Message, Sample, Skip, Turn, Verdict, Vote
-from tests.unit.credit.made import (
+from tests.factories.conversations import (
     CALL,
     HINT,
     MODEL,
@@ -73,6 +73,16 @@ async def test_an_answer_that_stands_on_a_claim_answers_no_earlier_request(
     told = (Vote(question="claim", score=1, raw="it is 48"),)
     verdicts = {0: CHANGE, 1: CHANGE, 2: scored(1, votes=told)}
     assert await rewrites_of(store, renderer, three_changes(), verdicts) == []
+
+
+@pytest.mark.parametrize("number", [0, 2])
+async def test_a_reward_of_another_size_accepts_nothing_and_asks_for_no_change(
+    store: SqliteStore, renderer: Renderer, number: int
+) -> None:
+    verdicts = {0: CHANGE, 1: CHANGE, 2: ACCEPTED}
+    verdicts[number] = replace(verdicts[number], value=0.01 if number == 2 else -0.01)
+    made = await rewrites_of(store, renderer, three_changes(), verdicts)
+    assert [(one.index, one.prompt_index) for one in made] == ([(2, 1)] if number == 0 else [])
 
 
 async def test_only_what_was_changed_without_a_break_counts(store: SqliteStore, renderer: Renderer) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from openclaw_rl.credit.samples import is_on_policy, rewrite_sample, turn_sample
-from openclaw_rl.types import Candidate, Sampling, Weights
-from tests.unit.credit.made import HINT, make_child, make_turn
+from openclaw_rl.types import Candidate, Sampling, SignalWeights
+from tests.factories.conversations import HINT, make_child, make_turn
 
 PLAIN = Sampling(max_tokens=8, temperature=0.7)
 
@@ -36,7 +36,7 @@ def test_whatever_bends_the_distribution_is_off_policy(change: dict[str, object]
 def test_a_turn_teaches_about_its_own_prompt() -> None:
     turn = make_turn(3)
     candidate = Candidate(hint=HINT, num_shared=2, suffix_ids=(5, 6))
-    weights = Weights(reward=-1.0, w_rl=1.0, w_opd=0.5)
+    weights = SignalWeights(reward=-1.0, w_rl=1.0, w_opd=0.5)
     sample = turn_sample(turn, weights, line="ann", advantage=-0.8, candidates=[candidate], created_at=9.0)
     assert (sample.id, sample.kind, sample.index, sample.prompt_index) == ("s-1.3", "turn", 3, 3)
     assert (sample.prompt_ids, sample.response_ids) == (turn.prompt_ids, turn.completion.token_ids)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from openclaw_rl.engine.wire import merge
+from openclaw_rl.engine.worker.wire import merge
 from openclaw_rl.errors import EngineError
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.protocols import Engine
 from openclaw_rl.types import BASE_VERSION, Delta, GenerateRequest, Json, Publication, Sampling
+from tests.factories.weights import folder_ref
 
 
 def chat(tokenizer: Tokenizer, text: str, *, answer: str = "") -> list[int]:
@@ -40,10 +41,10 @@ def saved(folder: Path, version: str, *, live: bool = True) -> Publication:
     path.mkdir(exist_ok=True)
     (path / "adapter_config.json").write_text("{}")
     (path / "adapter_model.safetensors").write_text(f"the weights of {version}")
-    return Publication(version=version, path=str(path), sha256=folder_sha256(path), live=live)
+    return Publication(version=version, weights=folder_ref(str(path), folder_sha256(path)), live=live)
 
 
-BASE_AGAIN = Publication(version=BASE_VERSION, path="", sha256="")
+BASE_AGAIN = Publication(version=BASE_VERSION)
 """Makes the base live again."""
 
 

@@ -8,20 +8,21 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from openclaw_rl.engine.scripted import Reply, ScriptedEngine, ScriptedOptions
+from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import ConfigError, EngineLost, EngineRefused, ModelError
 from openclaw_rl.types import Publication, ScoreRequest
+from tests.factories.weights import folder_ref
 from tests.tiny import IM_END
 from tests.unit.engine.prompts import BASE_AGAIN, all_deltas, ask, chat, saved, until_error, whole
 
 LONG = "the answer to the question is that there is no answer at all"
 
 
-def engine(folder: Path, *replies: Reply, **options: Any) -> ScriptedEngine:
+def engine(folder: Path, *replies: ScriptedAnswer, **options: Any) -> ScriptedEngine:
     return ScriptedEngine(folder, ScriptedOptions(replies=replies, **options))
 
 
-async def text_of(folder: Path, tokenizer: Tokenizer, prompt_ids: Sequence[int], *replies: Reply) -> str:
+async def text_of(folder: Path, tokenizer: Tokenizer, prompt_ids: Sequence[int], *replies: ScriptedAnswer) -> str:
     answer = await whole(engine(folder, *replies), ask(prompt_ids, max_tokens=500))
     assert (answer.token_ids[-1], answer.finish_reason) == (IM_END, "stop")
     return str(tokenizer.decode(list(answer.token_ids[:-1]), skip_special_tokens=False))
@@ -54,10 +55,10 @@ async def test_the_first_rule_that_matches_answers(
     tokenizer_folder: Path, tokenizer: Tokenizer, text: str, expected: str
 ) -> None:
     rules = (
-        Reply(match=r"add (\d+) and (\d+)", reply=r"\1 + \2, said \n and \1"),
-        Reply(match="nothing", reply=""),
-        Reply(match="add", reply="first match wins"),
-        Reply(match="", reply="never reached"),
+        ScriptedAnswer(match=r"add (\d+) and (\d+)", reply=r"\1 + \2, said \n and \1"),
+        ScriptedAnswer(match="nothing", reply=""),
+        ScriptedAnswer(match="add", reply="first match wins"),
+        ScriptedAnswer(match="", reply="never reached"),
     )
     assert await text_of(tokenizer_folder, tokenizer, chat(tokenizer, text), *rules) == expected
 
@@ -72,7 +73,7 @@ async def test_rules_look_at_the_last_user_message(tokenizer_folder: Path, token
 async def test_rules_look_at_all_that_was_said_since_the_last_answer(
     tokenizer_folder: Path, tokenizer: Tokenizer
 ) -> None:
-    rules = (Reply(match="cat", reply="meow"), Reply(match=r"(\w+)\n(\w+)$", reply=r"\1 and \2"))
+    rules = (ScriptedAnswer(match="cat", reply="meow"), ScriptedAnswer(match=r"(\w+)\n(\w+)$", reply=r"\1 and \2"))
     history = chat(tokenizer, "a cat", answer="user cat")
     texts = "<|im_end|>\n<|im_start|>user\ndog<|im_end|>\n<|im_start|>user\nnote<|im_end|>\n<|im_start|>assistant\n"
     prompt = history + tokenizer.encode(texts).ids
@@ -80,7 +81,7 @@ async def test_rules_look_at_all_that_was_said_since_the_last_answer(
 
 
 async def test_an_answer_is_continued_where_it_was_cut(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
+    scripted = engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG))
     prompt = chat(tokenizer, "q")
     uncut = await whole(scripted, ask(prompt, top_logprobs=2))
     for cut in range(len(uncut.token_ids)):
@@ -91,7 +92,7 @@ async def test_an_answer_is_continued_where_it_was_cut(tokenizer_folder: Path, t
 
 
 async def test_a_prefilled_beginning_is_not_repeated(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    rule = Reply(match="q", reply=LONG)
+    rule = ScriptedAnswer(match="q", reply=LONG)
     prompt = chat(tokenizer, "q", answer=LONG[:6])
     assert prompt[-1] not in chat(tokenizer, "q", answer=LONG), "the cut is inside a token of the whole"
     assert await text_of(tokenizer_folder, tokenizer, prompt, rule) == LONG[6:]
@@ -100,14 +101,14 @@ async def test_a_prefilled_beginning_is_not_repeated(tokenizer_folder: Path, tok
 
 
 async def test_it_stops_at_the_limit_or_at_a_stop_id(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG), context_window=40)
+    scripted = engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG), context_window=40)
     prompt = chat(tokenizer, "q")
-    uncut = await whole(engine(tokenizer_folder, Reply(match="q", reply=LONG)), ask(prompt))
+    uncut = await whole(engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG)), ask(prompt))
     cut = await whole(scripted, ask(prompt, max_tokens=5))
     assert (cut.token_ids, cut.finish_reason) == (uncut.token_ids[:5], "length")
     full_window = await whole(scripted, ask(prompt))
     assert (len(full_window.token_ids), full_window.finish_reason) == (40 - len(prompt), "length")
-    exactly = await whole(engine(tokenizer_folder, Reply(match="q", reply="a")), ask(prompt, max_tokens=2))
+    exactly = await whole(engine(tokenizer_folder, ScriptedAnswer(match="q", reply="a")), ask(prompt, max_tokens=2))
     assert exactly.finish_reason == "stop"
 
 
@@ -138,7 +139,7 @@ async def test_logprobs_are_negative_and_the_best_comes_first(tokenizer_folder: 
 
 
 async def test_a_score_is_what_generating_would_have_given(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
+    scripted = engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG))
     prompt = chat(tokenizer, "q")
     answer = await whole(scripted, ask(prompt, top_logprobs=2))
     text = (*prompt, *answer.token_ids)
@@ -189,7 +190,7 @@ async def test_a_published_version_answers(tokenizer_folder: Path, tokenizer: To
 
 
 async def test_a_running_answer_keeps_its_version(tokenizer_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG))
+    scripted = engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG))
     await scripted.publish(saved(tmp_path, "v1"))
     running = scripted.generate(ask(chat(tokenizer, "q")))
     deltas = [await anext(running)]
@@ -215,18 +216,18 @@ async def test_a_folder_that_was_changed_is_not_published(tokenizer_folder: Path
 
 async def test_a_label_without_a_folder_is_enough(tokenizer_folder: Path, tmp_path: Path) -> None:
     scripted = engine(tokenizer_folder)
-    for number, path in enumerate(("", str(tmp_path / "nowhere"))):
-        await scripted.publish(Publication(version=f"v{number + 1}", path=path, sha256="x"))
+    for number, path in enumerate(("/nowhere", str(tmp_path / "nowhere"))):
+        await scripted.publish(Publication(version=f"v{number + 1}", weights=folder_ref(path, "x")))
     assert (await scripted.state()).versions == ("v0", "v1", "v2")
     with pytest.raises(EngineRefused) as refusal:
-        await scripted.publish(Publication(version="v1", path="", sha256="y"))
+        await scripted.publish(Publication(version="v1", weights=folder_ref("/nowhere", "y")))
     assert refusal.value.code == "version_conflict"
 
 
 async def test_of_two_that_claim_a_label_the_first_gets_it(tokenizer_folder: Path, tmp_path: Path) -> None:
     scripted = engine(tokenizer_folder)
     first, other = saved(tmp_path, "v1"), saved(tmp_path, "v2")
-    second = Publication(version="v1", path=other.path, sha256=other.sha256)
+    second = Publication(version="v1", weights=other.weights)
     results = await asyncio.gather(scripted.publish(first), scripted.publish(second), return_exceptions=True)
     assert results[0] is None
     assert isinstance(results[1], EngineRefused)
@@ -265,7 +266,7 @@ async def test_an_answer_at_full_speed_lets_others_run(tokenizer_folder: Path, t
 
 
 async def test_a_scripted_death_comes_once(tokenizer_folder: Path, tokenizer: Tokenizer) -> None:
-    scripted = engine(tokenizer_folder, Reply(match="q", reply=LONG, fail_after_tokens=3))
+    scripted = engine(tokenizer_folder, ScriptedAnswer(match="q", reply=LONG, fail_after_tokens=3))
     request = ask(chat(tokenizer, "q"))
     got, error = await until_error(scripted, request)
     assert isinstance(error, EngineLost)
@@ -284,13 +285,13 @@ def test_wrong_options_are_named(raw: Any) -> None:
 @pytest.mark.parametrize(("match", "reply"), [("(", "x"), ("(a)", r"\2")])
 def test_a_rule_that_cannot_work_is_refused_at_once(match: str, reply: str) -> None:
     with pytest.raises(ConfigError):
-        Reply(match=match, reply=reply)
+        ScriptedAnswer(match=match, reply=reply)
 
 
 def test_options_come_from_json() -> None:
     raw = {"replies": [{"match": "a", "reply": "b"}], "tokens_per_s": 5, "versions": ["v0", "v1"]}
     assert ScriptedOptions.from_json(raw) == ScriptedOptions(
-        replies=(Reply(match="a", reply="b"),), tokens_per_s=5, versions=("v0", "v1")
+        replies=(ScriptedAnswer(match="a", reply="b"),), tokens_per_s=5, versions=("v0", "v1")
     )
 
 

@@ -45,11 +45,11 @@ def imported(code: str, *arguments: str) -> set[str]:
 
 
 def test_the_embedded_worker_stands_on_torch_and_the_standard_library() -> None:
-    names = ("__main__", "loading", "fallback", "dtype_probe")
+    names = ("__main__", "loading", "fallback", "cpu.dtype_probe")
     modules = ",".join(f"openclaw_rl.engine.embedded.{name}" for name in names)
     got = imported(_GUARDED, modules, "torch,transformers,peft,safetensors,numpy")
-    assert "openclaw_rl.engine.server" in got
-    assert not {"aiohttp", "pydantic", "sqlalchemy", "uvloop", "orjson", "openclaw_rl.engine.client"} & got
+    assert "openclaw_rl.engine.worker.server" in got
+    assert not {"aiohttp", "pydantic", "sqlalchemy", "uvloop", "orjson", "openclaw_rl.engine.worker.client"} & got
 
 
 def test_the_scripted_worker_needs_a_tokenizer_only() -> None:
@@ -57,6 +57,6 @@ def test_the_scripted_worker_needs_a_tokenizer_only() -> None:
     assert not {"aiohttp", "torch", "transformers", "pydantic", "orjson"} & got
 
 
-@pytest.mark.parametrize("module", ["client", "supervisor", "workers"])
+@pytest.mark.parametrize("module", ["client", "supervisor", "hosts"])
 def test_the_control_side_never_imports_torch(module: str) -> None:
-    assert not {"torch", "transformers"} & imported(_PLAIN, f"openclaw_rl.engine.{module}")
+    assert not {"torch", "transformers"} & imported(_PLAIN, f"openclaw_rl.engine.worker.{module}")

@@ -13,18 +13,20 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.errors import EngineError, EngineLost
-from openclaw_rl.evaluation.capability import CapabilityResult, Item, compare, load_items, measure
+from openclaw_rl.evaluation.capability import CapabilityItem, CapabilityResult, compare, load_items, measure
 from openclaw_rl.protocols import Renderer
-from openclaw_rl.release.probes import PROBES
+from openclaw_rl.release.gate.probes import PROBES
 from openclaw_rl.render.loading import load_renderer
 from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.types import BACKGROUND, Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
 from tests.tiny import build_tiny_tokenizer
 
 ITEMS = (
-    Item(kind="fact", question="What do hens lay?", answer="eggs", distractors=("seeds", "milk", "honey")),
-    Item(kind="fact", question="What is a baby cow called?", answer="a calf", distractors=("a foal", "a kid", "an ox")),
-    Item(kind="sum", question="What is 2 + 2?", answer="4", distractors=("3", "5", "14")),
+    CapabilityItem(kind="fact", question="What do hens lay?", answer="eggs", distractors=("seeds", "milk", "honey")),
+    CapabilityItem(
+        kind="fact", question="What is a baby cow called?", answer="a calf", distractors=("a foal", "a kid", "an ox")
+    ),
+    CapabilityItem(kind="sum", question="What is 2 + 2?", answer="4", distractors=("3", "5", "14")),
 )
 
 
@@ -130,7 +132,7 @@ async def test_an_engine_that_dies_ends_the_measurement_with_its_own_error(rende
         await measure(Scorer(renderer, dies), renderer, "v0", items=ITEMS)
 
 
-def _result(*right: bool, items: tuple[Item, ...] = ITEMS) -> CapabilityResult:
+def _result(*right: bool, items: tuple[CapabilityItem, ...] = ITEMS) -> CapabilityResult:
     return CapabilityResult(version="v", items=items, right=right)
 
 

@@ -13,12 +13,12 @@ import pytest
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.evaluation.comparing import compare_examinations, preference
-from openclaw_rl.evaluation.exam import Answer, Exam, Examination, examine, summary, traits
-from openclaw_rl.evaluation.examiner import Examiner
+from openclaw_rl.evaluation.exam import Exam, ExamAnswer, Examination, Examiner, examine, summary, traits
 from openclaw_rl.evaluation.questions import Question, load_questions
 from openclaw_rl.evaluation.users import Brief
 from openclaw_rl.types import GenerateRequest, Version
-from tests.unit.release.fakes import Policy, WordEngine, WordRenderer
+from tests.factories.weights import folder_ref
+from tests.fakes.release import Policy, WordEngine, WordRenderer
 
 EXAM = Exam(num_questions=4, num_items=8, max_tokens=60)
 
@@ -131,15 +131,15 @@ async def test_without_items_on_both_sides_capability_is_not_compared(engine: Wo
 def test_traits_are_those_of_each_answer() -> None:
     question = Question(kind="open", topic="rain", text="Why does it rain?")
     answers = [
-        Answer(question=question, text="I cannot help with that.", num_tokens=6, is_cut=False),
-        Answer(question=question, text="Rain falls because clouds cool.", num_tokens=7, is_cut=True),
+        ExamAnswer(question=question, text="I cannot help with that.", num_tokens=6, is_cut=False),
+        ExamAnswer(question=question, text="Rain falls because clouds cool.", num_tokens=7, is_cut=True),
     ]
     found = traits(answers)
     assert (found["tokens"], found["refusals"], found["on_topic"][1]) == ([6.0, 7.0], [1.0, 0.0], 1.0)
 
 
 def version(number: int, state: Any = "live", line: str = "local") -> Version:
-    return Version(line=line, number=number, parent=0, state=state, created_at=0.0, path="/v", sha256="ab")
+    return Version(line=line, number=number, parent=0, state=state, created_at=0.0, weights=folder_ref("/v", "ab"))
 
 
 class Rig:

@@ -12,7 +12,7 @@ import pytest
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.capability import load_items
 from openclaw_rl.evaluation.questions import KINDS, SPLITS, Question, load_questions
-from openclaw_rl.release.probes import PROBES
+from openclaw_rl.release.gate.probes import PROBES
 from openclaw_rl.train.anchor_prompts import ANCHORS
 
 _COMMON = (

@@ -12,7 +12,7 @@ import pytest
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation import users
 from openclaw_rl.evaluation.comparing import preferences
-from openclaw_rl.evaluation.exam import Answer
+from openclaw_rl.evaluation.exam import ExamAnswer
 from openclaw_rl.evaluation.questions import SPLITS, Question, Split, load_questions
 from openclaw_rl.evaluation.users import (
     FAULTS,
@@ -372,7 +372,7 @@ class Free:
 )
 def test_a_score_of_your_own_that_is_none_is_named(given: object, told: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(told)):
-        preferences(Free(given), [Answer(question=RAIN, text=BRIEF, num_tokens=1, is_cut=False)])
+        preferences(Free(given), [ExamAnswer(question=RAIN, text=BRIEF, num_tokens=1, is_cut=False)])
     assert score_of(Free(0.5), RAIN, BRIEF) == 0.5
 
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.dialects.chat.request import ChatRequest, parse
-from openclaw_rl.gateway.dialects.spoken import Limits
+from openclaw_rl.gateway.api.dialects.chat.request import ChatRequest, parse
+from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Message, Tool
 
 LIMITS = Limits(

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.gateway.capture import Piece
-from openclaw_rl.gateway.dialects.messages.answer import MessagesStream, whole
-from openclaw_rl.gateway.dialects.spoken import Envelope
+from openclaw_rl.gateway.answer.capture import Piece
+from openclaw_rl.gateway.api.dialects.messages.answer import MessagesStream, whole
+from openclaw_rl.gateway.api.dialects.spoken import Envelope
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import (
     AnswerEvent,

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.dialects.messages import MESSAGES
-from openclaw_rl.gateway.dialects.messages.request import MessagesRequest, parse, parse_count
-from openclaw_rl.gateway.dialects.spoken import Limits
+from openclaw_rl.gateway.api.dialects.messages import MESSAGES
+from openclaw_rl.gateway.api.dialects.messages.request import MessagesRequest, parse, parse_count
+from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Message, Tool, ToolCall
 
 LIMITS = Limits(

@@ -11,9 +11,9 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from openclaw_rl.gateway.capture import Piece
-from openclaw_rl.gateway.dialects.responses.answer import ResponsesStream, Wishes, whole
-from openclaw_rl.gateway.dialects.spoken import Envelope
+from openclaw_rl.gateway.answer.capture import Piece
+from openclaw_rl.gateway.api.dialects.responses.answer import ResponsesStream, ResponsesWishes, whole
+from openclaw_rl.gateway.api.dialects.spoken import Envelope
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import (
     AnswerEvent,
@@ -46,7 +46,7 @@ class Given:
 
 
 def stream(renderer: Renderer, **wishes: Any) -> ResponsesStream:
-    return ResponsesStream(ENVELOPE, Given(), Wishes(echo=ECHO, **wishes), renderer)
+    return ResponsesStream(ENVELOPE, Given(), ResponsesWishes(echo=ECHO, **wishes), renderer)
 
 
 def piece(*events: AnswerEvent) -> Piece:
@@ -130,8 +130,8 @@ def test_a_failure_is_told_to_both_kinds_of_clients(renderer: Renderer) -> None:
 def test_whole_and_stream_say_the_same(renderer: Renderer) -> None:
     call = ToolCall(id="c0", name="run", arguments="{}")
     message = Message(role="assistant", content="a", reasoning="t", tool_calls=(call,))
-    response = orjson.loads(whole(ENVELOPE, Given(message), Wishes(echo=ECHO, sealed=True), renderer))
-    writer = ResponsesStream(ENVELOPE, Given(message), Wishes(echo=ECHO, sealed=True), renderer)
+    response = orjson.loads(whole(ENVELOPE, Given(message), ResponsesWishes(echo=ECHO, sealed=True), renderer))
+    writer = ResponsesStream(ENVELOPE, Given(message), ResponsesWishes(echo=ECHO, sealed=True), renderer)
     events = (ReasoningDelta("t"), TextDelta("a"), *CALL)
     assert read(writer.begin() + writer.piece(0, piece(*events)) + writer.end())[-1]["response"] == response
     assert [item["type"] for item in response["output"]] == ["reasoning", "message", "function_call"]

@@ -9,15 +9,15 @@ import orjson
 import pytest
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.dialects.responses.names import (
+from openclaw_rl.gateway.api.dialects.responses.names import (
     ResponseName,
     free_form_input,
     is_free_form,
     sealed,
     split_namespace,
 )
-from openclaw_rl.gateway.dialects.responses.request import ResponsesRequest, parse
-from openclaw_rl.gateway.dialects.spoken import Limits
+from openclaw_rl.gateway.api.dialects.responses.request import ResponsesRequest, parse
+from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Completion, Message, Sampling, Tool, ToolCall, Turn
 
 LIMITS = Limits(

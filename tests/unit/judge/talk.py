@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from openclaw_rl.judge.panel import AskFailed
-from openclaw_rl.types import Evidence, Feedback, Message, Question, Role, Tool, ToolCall
+from openclaw_rl.judge.model.panel import AskFailed
+from openclaw_rl.types import Evidence, Feedback, Message, Role, Tool, ToolCall, VoteQuestion
 
 
 def said(role: Role, content: str = "", **fields: object) -> Message:
@@ -46,15 +46,17 @@ class ScriptedAsker:
     The function may return the exception that is raised, or a pair of a delay in seconds and an answer.
     """
 
-    def __init__(self, answer: Callable[[Sequence[Message], Question, int], object], *, name: str = "scripted") -> None:
+    def __init__(
+        self, answer: Callable[[Sequence[Message], VoteQuestion, int], object], *, name: str = "scripted"
+    ) -> None:
         self.name = name
         self._answer = answer
-        self.asked: list[tuple[Question, int]] = []
+        self.asked: list[tuple[VoteQuestion, int]] = []
         self.messages: list[Sequence[Message]] = []
         self.num_running = self.max_running = self.num_cancelled = 0
         self.is_closed = False
 
-    async def ask(self, messages: Sequence[Message], *, question: Question, seed: int) -> str:
+    async def ask(self, messages: Sequence[Message], *, question: VoteQuestion, seed: int) -> str:
         self.asked.append((question, seed))
         self.messages.append(messages)
         self.num_running += 1
@@ -80,7 +82,7 @@ class ScriptedAsker:
 def votes(score: Sequence[int | str | tuple[float, int | str]], hint: Sequence[str] = ()) -> ScriptedAsker:
     """An asker whose votes are written down by seed: numbers are scores, texts of the score question are failures."""
 
-    def answer(_: Sequence[Message], question: Question, seed: int) -> object:
+    def answer(_: Sequence[Message], question: VoteQuestion, seed: int) -> object:
         if question == "hint":
             return hint[seed % len(hint)] if hint else r"\boxed{-1}"
         vote = score[seed]

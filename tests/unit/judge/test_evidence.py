@@ -81,6 +81,17 @@ def test_only_roles_of_the_main_line_count() -> None:
     assert [m.role for m in evidence.following] == ["tool"]
 
 
+def test_side_roles_are_shown_beside_feedback_and_tool_results_are_feedback() -> None:
+    def roles(*following: Message) -> list[str]:
+        seeds = {"main_line": ("user", "assistant"), "side": ("system", "tool")}
+        evidence = build_evidence(turn_of(), followed_by(*following), (), max_chars=100, **seeds)  # type: ignore[arg-type]
+        return [] if evidence is None else [m.role for m in evidence.following]
+
+    assert roles(said("tool", "exit 1")) == ["tool"]
+    assert roles(said("system", "note"), said("user", "no")) == ["system", "user"]
+    assert roles(said("system", "note")) == []
+
+
 def test_nothing_followed() -> None:
     assert build_evidence(turn_of(), None, (), main_line=MAIN_LINE, max_chars=100) is None
 

@@ -16,7 +16,7 @@ from openclaw_rl.types import Verdict
 from tests.unit.judge.talk import called, said, talk, thumbs
 
 
-def judge_of(folder: Path, source: str, name: str = "reward", **options: float) -> FunctionJudge:
+def judge_of(folder: Path, source: str, name: str = "reward", **options: Any) -> FunctionJudge:
     file = folder / "mine.py"
     file.write_text(source)
     return FunctionJudge(f"{file}:{name}", **options)
@@ -55,6 +55,12 @@ async def test_what_a_function_returns(tmp_path: Path, returned: str, expected: 
     verdict = await judge.judge(talk("thanks"))
     assert outcome(verdict) == expected
     assert verdict.reason or verdict.outcome == "scored"
+
+
+@pytest.mark.parametrize(("returned", "reward"), [("0.37", 0.37), ("-3", -3.0), ("0", 0.0), ("None", None)])
+async def test_the_number_is_the_reward(tmp_path: Path, returned: str, reward: float | None) -> None:
+    verdict = await judge_of(tmp_path, f"def reward(*_):\n    return {returned}\n").judge(talk("thanks"))
+    assert verdict.reward == reward
 
 
 async def test_what_a_function_is_given(tmp_path: Path) -> None:
@@ -214,7 +220,9 @@ def test_a_wrong_path_says_what_is_wrong(path: str, complaint: str) -> None:
 def test_a_broken_file_and_a_class_with_arguments_say_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be imported: SyntaxError"):
         judge_of(tmp_path, "def")
-    with pytest.raises(ConfigError, match="cannot be made without arguments: .*; name an instance"):
+    with pytest.raises(
+        ConfigError, match=r"cannot be made: .*; give its checkpoint \(evaluation.judge_path\), or name an instance"
+    ):
         judge_of(tmp_path, "class Model:\n    def __init__(self, path): ...\n", "Model")
 
 
@@ -222,3 +230,22 @@ def test_the_version_follows_the_file(tmp_path: Path) -> None:
     first = judge_of(tmp_path, "def reward(p, r, n): return 1\n").prompt_version
     assert first == judge_of(tmp_path, "def reward(p, r, n): return 1\n").prompt_version
     assert first != judge_of(tmp_path, "def reward(p, r, n): return 2\n").prompt_version
+
+
+async def test_a_class_is_made_with_its_checkpoint(tmp_path: Path) -> None:
+    source = (
+        "class Model:\n"
+        "    def __init__(self, checkpoint_path):\n"
+        "        self.score = float(__import__('pathlib').Path(checkpoint_path).read_text())\n"
+        "    def compute_reward(self, prompt, response, next_feedback):\n"
+        "        return self.score\n"
+        "class Plain:\n"
+        "    def compute_reward(self, prompt, response, next_feedback):\n"
+        "        return 1\n"
+    )
+    checkpoint = tmp_path / "weights"
+    checkpoint.write_text("-1")
+    assert outcome(await judge_of(tmp_path, source, "Model", checkpoint=checkpoint).judge(talk("ok"))) == ("scored", -1)
+    assert outcome(await judge_of(tmp_path, source, "Plain", checkpoint=checkpoint).judge(talk("ok"))) == ("scored", 1)
+    with pytest.raises(ConfigError, match="cannot be made: FileNotFoundError.*; mend it"):
+        judge_of(tmp_path, source, "Model", checkpoint=tmp_path / "none")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.judge.canaries import CANARIES_FILE, Canaries
 from openclaw_rl.judge.loop import BATCH_SIZE, MAX_HELD, PAUSED, JudgeLoop, JudgeSettings
@@ -30,7 +31,7 @@ from openclaw_rl.types import (
     Skip,
     Verdict,
 )
-from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
+from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
 
 KNOWN = {
     line["next"][-1]["content"]: line["expected"] for line in map(json.loads, CANARIES_FILE.read_text().splitlines())
@@ -113,10 +114,17 @@ class Rig:
     settings: JudgeSettings = field(default_factory=lambda: JudgeSettings(gather_s=0.0))
     others: list[FakeJudge] = field(default_factory=list)
     canaries: Canaries | None = field(default_factory=Canaries.shipped)
+    unseen: list[FakeJudge] = field(default_factory=list)
     watcher: Watcher = field(default_factory=Watcher)
     pauses: list[float] = field(default_factory=list)
     at_pause: Callable[[], None] = lambda: None
     lessons: Any = None
+    told_at: float = 0.0
+    """What the clock said last."""
+
+    def clock(self) -> float:
+        self.told_at = time.time()
+        return self.told_at
 
     async def pause(self, seconds: float) -> None:
         if seconds:
@@ -131,8 +139,10 @@ class Rig:
             [self.judge, *self.others],
             self.settings,
             canaries=self.canaries,
+            unseen=self.unseen,
             watch=self.watcher,
             pause=self.pause,
+            clock=self.clock,
         )
         task = asyncio.create_task(loop.run())
         try:
@@ -143,7 +153,7 @@ class Rig:
                 await task
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await condition():  # noqa: ASYNC110 - rows have no event to wait for
                 await asyncio.sleep(0.002)
 
@@ -284,7 +294,7 @@ async def test_a_turn_that_the_judge_fails_is_tried_again_later_and_then_given_u
         return FAILED if _said(evidence) == "reaction 1" else await honest(evidence)
 
     rig.judge.answer = stuck_on_one
-    rig.settings = replace(rig.settings, max_attempts=3, again_s=0.1)
+    rig.settings = replace(rig.settings, max_attempts=3, again=Backoff(first_s=0.1))
     await tell(rig.store, 3)
     began = time.monotonic()
     async with rig.running():
@@ -449,7 +459,7 @@ async def unsure_of_odd_ones(evidence: Evidence) -> Verdict:
 def put_behind(rig: Rig, answer: Answer) -> FakeJudge:
     """A judge that is asked about the odd turns only."""
     rig.judge.answer = unsure_of_odd_ones
-    rig.settings = replace(rig.settings, retry_s=0.05)
+    rig.settings = replace(rig.settings, retry=Backoff(first_s=0.05))
     rig.others = [FakeJudge(answer)]
     rig.others[0].name = "liar"
     return rig.others[0]
@@ -483,14 +493,34 @@ async def test_trouble_of_a_later_judge_stops_only_the_turns_that_it_was_asked_a
     assert rig.judge.asked.count("reaction 0") == 1
 
 
+async def test_a_later_judge_that_reads_no_reactions_gets_no_canaries(rig: Rig) -> None:
+    rig.unseen = [put_behind(rig, lying)]
+    await tell(rig.store, 5)
+    async with rig.running():
+        judged = await rig.until_judged(5)
+    assert [judged[index].verdict.score for index in range(5)] == [-1, 1, -1, 1, -1]
+    assert rig.unseen[0].num_canaries == 0
+    assert rig.judge.num_canaries > 0
+
+
+async def test_a_first_judge_that_reads_no_reactions_gets_no_canaries_and_ends_an_old_pause(rig: Rig) -> None:
+    rig.judge.answer, rig.unseen = lying, [rig.judge]
+    await rig.store.lessons.set_flag(PAUSED, "the judge of yesterday got a known case wrong")
+    await tell(rig.store, 2)
+    async with rig.running():
+        judged = await rig.until_judged(2)
+    assert {j.verdict.score for j in judged.values()} == {1}
+    assert (rig.judge.num_canaries, rig.pauses, await rig.store.lessons.flag(PAUSED)) == (0, [], None)
+
+
 async def test_the_turns_of_a_later_judge_in_trouble_wait_longer_each_time_and_lose_no_attempt(rig: Rig) -> None:
     second = put_behind(rig, down)
-    rig.settings = replace(rig.settings, retry_s=1.0, max_attempts=2)
+    rig.settings = replace(rig.settings, retry=Backoff(first_s=1.0, longest_s=300.0), max_attempts=2)
     waits: list[float] = []
     attempts: list[int] = []
 
     async def give_back(held: Lease, *, due_at: float, count_attempt: bool = True) -> bool:
-        waits.append(round(due_at - time.time()))
+        waits.append(round(due_at - rig.told_at))
         attempts.append(held.attempts)
         if len(waits) == 12:
             second.answer = honest
@@ -628,7 +658,7 @@ async def test_the_pauses_before_another_attempt_grow(rig: Rig) -> None:
     waits: list[float] = []
 
     async def give_back(held: Lease, *, due_at: float) -> bool:
-        waits.append(round(due_at - time.time()))
+        waits.append(round(due_at - rig.told_at))
         return await rig.store.lessons.give_back(held, due_at=time.time())
 
     async def stuck(evidence: Evidence) -> Verdict:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.judge.registry import join
+from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.rules import RulesJudge
-from openclaw_rl.judge.wishes import form_part
+from openclaw_rl.judge.rules.matter import form_part
 from openclaw_rl.types import Verdict
-from tests.unit.judge.test_claims import dialogue
+from tests.unit.judge.rules.test_claims import dialogue
 
 LINES = [
     json.loads(line)
@@ -34,7 +34,7 @@ def hints_learned(verdict: Verdict) -> tuple[str, ...]:
 
 
 async def verdicts(*kinds: str) -> list[Verdict]:
-    judge = join([RulesJudge()])
+    judge = Composed([RulesJudge()])
     chosen = [line for line in LINES if line["kind"] in kinds]
     return [await judge.judge(dialogue(*line["said"], line["next"])) for line in chosen]
 

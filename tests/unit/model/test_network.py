@@ -82,20 +82,9 @@ def test_sequences_of_one_flat_batch_do_not_touch(network: Network, lengths: lis
         torch.testing.assert_close(got, compute(network, ids), atol=1e-5, rtol=1e-5)
 
 
-@torch.inference_mode()
-def test_layers_one_by_one_are_the_network(network: Network) -> None:
-    ids = some_ids(9)
-    x = functional.embedding(ids, network.weights.embedding)
-    rope = network.rope(torch.arange(9))
-    for index in range(network.arch.num_layers):
-        x = network.layer(index, x, rope, see_all_before)
-    got = functional.rms_norm(x, (network.arch.hidden_size,), network.weights.final_norm, network.arch.rms_eps)
-    assert torch.equal(got, network.hidden(ids, torch.arange(9), see_all_before))
-
-
 def test_a_layer_can_be_run_in_its_parts(network: Network) -> None:
     """Attention between two halves, each of which knows its layer."""
-    ids, layers = some_ids(9), range(network.arch.num_layers)
+    ids = some_ids(9)
     inputs: list[Tensor] = []
 
     def run_layer(before: Before, attention: Attention, after: After, x_TH: Tensor) -> Tensor:
@@ -105,9 +94,7 @@ def test_a_layer_can_be_run_in_its_parts(network: Network) -> None:
 
     got = network.hidden(ids, torch.arange(9), see_all_before, None, run_layer)
     assert torch.equal(got, network.hidden(ids, torch.arange(9), see_all_before))
-    rope = network.rope(torch.arange(9))
-    for index in layers[:-1]:
-        assert torch.equal(network.layer(index, inputs[index], rope, see_all_before), inputs[index + 1])
+    assert len(inputs) == network.arch.num_layers
 
 
 @torch.inference_mode()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
+from openclaw_rl.protocols import LearningStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.types import Version
-from tests.unit.release.fakes import VERSION, FakeEngine, OpenDoor, Rows
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, VERSION, FakeEngine, OpenDoor, Rows
 
 
 def watched(rows: Rows, over: FakeEngine, door: OpenDoor | None = None) -> tuple[Releaser, list[tuple[int, str, str]]]:
@@ -20,14 +23,16 @@ def watched(rows: Rows, over: FakeEngine, door: OpenDoor | None = None) -> tuple
     live = LiveVersions()
     live.expect(())
     door = door or OpenDoor()
-    return Releaser(rows, over, door, live, proving=door, save_every=1, on_change=on_change), seen
+    return Releaser(
+        cast("LearningStore", rows), over, door, live, proving=door, keeper=NOWHERE, save_every=1, on_change=on_change
+    ), seen
 
 
 async def test_live_and_going_back() -> None:
     rows = Rows(VERSION)
     releaser, seen = watched(rows, FakeEngine())
     await releaser.release(VERSION)
-    rows.rows[2] = replace(VERSION, number=2, parent=1, path="/v2")
+    rows.rows[2] = replace(VERSION, number=2, parent=1, weights=folder_ref("/v2", "ab"))
     await releaser.release(rows.rows[2])
     assert seen == [(1, "live", ""), (2, "live", "")]
     del seen[:]

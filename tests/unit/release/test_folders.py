@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from safetensors.numpy import save_file
 
-from openclaw_rl.model.checksum import folder_sha256
-from openclaw_rl.release.folders import BadFolder, check_adapter, export_version, model_card, take_in
-from openclaw_rl.types import IMPORTED, Step, Version
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.release.folders import BadFolder, check_adapter, export_version, model_card
+from openclaw_rl.train.local import LocalWeights
+from openclaw_rl.types import IMPORTED, Step, Version, WeightsRef
 
 CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"]}
 
@@ -34,8 +35,7 @@ def version(folder: Path, **changes: Any) -> Version:
         "parent": 1,
         "state": "live",
         "created_at": 86_400.0,
-        "path": str(folder),
-        "sha256": folder_sha256(folder),
+        "weights": WeightsRef.of_folder(folder, folder_sha256(folder)),
         "gate": {
             "measures": [
                 {"name": "kl", "candidate": 0.25, "parent": None, "base": None, "objection": "quoted words"},
@@ -99,7 +99,7 @@ def test_nothing_is_overwritten_and_nothing_else_exported(tmp_path: Path) -> Non
     (tmp_path / "empty").mkdir()
     export_version(made, tmp_path / "empty", base_model="m", card="")
     with pytest.raises(BadFolder, match="are gone"):
-        export_version(replace(made, path=""), tmp_path / "new", base_model="m", card="")
+        export_version(replace(made, weights=None), tmp_path / "new", base_model="m", card="")
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(BadFolder, match="have changed"):
         export_version(made, tmp_path / "new", base_model="m", card="")
@@ -146,7 +146,7 @@ def test_a_damaged_file_stays_outside(tmp_path: Path, content: bytes) -> None:
     folder = adapter(tmp_path / "w")
     (folder / "adapter_model.safetensors").write_bytes(content)
     with pytest.raises(BadFolder, match="no safetensors file"):
-        take_in(folder, tmp_path / "versions", "local")
+        check_adapter(folder)
     with pytest.raises(BadFolder, match="name a PEFT folder"):
         check_adapter(tmp_path / "nowhere")
 
@@ -163,10 +163,9 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, name: str) -> None:
 def test_what_comes_in_lies_at_its_number_without_a_trainers_state(tmp_path: Path) -> None:
     folder, versions = adapter(tmp_path / "w"), tmp_path / "versions"
     (folder / "optimiser.bin").write_bytes(b"stays outside")
-    place = take_in(folder, versions, "ann")
-    path, sha256 = place(7)
-    assert path == str(versions / "v7.ann" / "weights")
-    assert sha256 == folder_sha256(Path(path)) == folder_sha256(folder)
+    made = LocalWeights(versions).adopt(folder, "ann")(7)
+    assert made.folder == versions / "v7.ann" / "weights"
+    assert made.sha256 == folder_sha256(made.folder) == folder_sha256(folder)
     assert sorted(one.name for one in versions.rglob("*")) == [
         *("adapter_config.json", "adapter_model.safetensors", "v7.ann", "weights")
     ]
@@ -176,7 +175,7 @@ def test_only_the_owner_reaches_what_came_in(tmp_path: Path) -> None:
     versions = tmp_path / "versions"
     before = os.umask(0o022)
     try:
-        path, _ = take_in(adapter(tmp_path / "w"), versions, "ann")(7)
+        made = LocalWeights(versions).adopt(adapter(tmp_path / "w"), "ann")(7)
     finally:
         os.umask(before)
-    assert [one.stat().st_mode & 0o777 for one in (versions, versions / "v7.ann", Path(path))] == [0o700] * 3
+    assert [one.stat().st_mode & 0o777 for one in (versions, versions / "v7.ann", made.folder) if one] == [0o700] * 3

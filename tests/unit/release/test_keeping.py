@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from openclaw_rl.release.keeping import NUM_NEWEST, left_behind, superseded, tidy
+from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.keeping import NUM_NEWEST, superseded, tidy
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.train.local import LocalWeights
 from openclaw_rl.types import Version, VersionState
-from tests.unit.release.fakes import FakeEngine, OpenDoor, Rows
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor, Rows
 
 
 def version(number: int, state: VersionState = "retired", *, parent: int | None = None, path: str = "/x") -> Version:
     above = number - 1 if parent is None else parent
-    return Version(line="local", number=number, parent=above, state=state, created_at=0.0, path=path, sha256="")
+    return Version(line="local", number=number, parent=above, state=state, created_at=0.0, weights=folder_ref(path, ""))
 
 
 def numbers(versions: list[Version], save_every: int) -> list[int]:
@@ -66,26 +70,20 @@ def test_what_is_gone_does_not_go_again() -> None:
     assert numbers(line, 100) == [2]
 
 
-def test_what_a_crash_left_behind_is_found_beside_the_others(tmp_path: Path) -> None:
-    for name in ("v1", "v2", "v3", "v9"):
-        (tmp_path / name / "weights").mkdir(parents=True)
-    line = [version(1, path=""), version(2, path=""), version(3, path=str(tmp_path / "v3" / "weights")), version(4)]
-    assert left_behind(line) == [tmp_path / "v1", tmp_path / "v2"], "what no row knows is not ours to remove"
-    assert left_behind(line[:2]) == []
-
-
 async def test_what_a_crash_left_behind_goes_with_the_next_release(tmp_path: Path) -> None:
-    for name in ("v1", "v2"):
+    for name in ("v1", "v2", "v9"):
         (tmp_path / name / "weights").mkdir(parents=True)
-    await tidy(
-        Rows(version(1, path=""), version(2, "live", path=str(tmp_path / "v2" / "weights"))), "local", save_every=1
-    )
-    assert [folder.name for folder in tmp_path.iterdir()] == ["v2"]
+    rows = Rows(version(1, path=""), version(2, "live", path=str(tmp_path / "v2" / "weights")))
+    await tidy(cast("LearningStore", rows), LocalWeights(tmp_path), "local", save_every=1)
+    left = {folder.name for folder in tmp_path.iterdir()}
+    assert left == {"v2", "v9"}, "what no row knows is not ours to remove"
 
 
 async def test_going_back_to_files_that_were_removed_says_so_and_changes_nothing() -> None:
     over, live, rows = FakeEngine(), LiveVersions(), Rows(version(1, path=""), version(2, "live"))
-    releaser = Releaser(rows, over, OpenDoor(), live, proving=OpenDoor(), save_every=2)
+    releaser = Releaser(
+        cast("LearningStore", rows), over, OpenDoor(), live, proving=OpenDoor(), keeper=NOWHERE, save_every=2
+    )
     await releaser.restore()
     with pytest.raises(NoSuchVersion, match=r"version 1 were not kept \(training\.save_every\); there are 0, 2"):
         await releaser.roll_back("local", 1)

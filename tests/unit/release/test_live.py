@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from openclaw_rl.errors import EngineError, TrainerLost
-from openclaw_rl.release.gate import GateReport
+from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.gate.full import GateReport
+from openclaw_rl.release.gate.prove import Proof
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.prove import Proof
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.types import Publication, Version
-from tests.unit.release.fakes import VERSION, FakeEngine, OpenDoor, Rows
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, VERSION, FakeEngine, OpenDoor, Rows
 
-SECOND = replace(VERSION, number=2, parent=1, path="/v2")
+SECOND = replace(VERSION, number=2, parent=1, weights=folder_ref("/v2", "ab"))
 HEARD = replace(VERSION, state="retired", gate={"live_at": 0.0})
 
 
@@ -24,7 +27,15 @@ class Rig:
         self.live.expect(())
         self.door = door or OpenDoor()
         proving = self.door if proves else None
-        self.releaser = Releaser(self.rows, self.engine, self.door, self.live, proving=proving, save_every=1)
+        self.releaser = Releaser(
+            cast("LearningStore", self.rows),
+            self.engine,
+            self.door,
+            self.live,
+            proving=proving,
+            keeper=NOWHERE,
+            save_every=1,
+        )
 
     def state(self, number: int) -> tuple[str, str]:
         return self.rows.rows[number].state, self.rows.rows[number].reason
@@ -33,12 +44,12 @@ class Rig:
 async def test_a_good_candidate_becomes_live_and_its_parent_stays_loaded_until_the_next_one_comes() -> None:
     rig = Rig(VERSION)
     await rig.releaser.release(VERSION)
-    assert rig.engine.published == [Publication(version="v1", path="/v1", sha256="ab", live=False)]
+    assert rig.engine.published == [Publication(version="v1", weights=folder_ref("/v1", "ab"), live=False)]
     assert (rig.state(1), await rig.live.label("local"), rig.engine.retired) == (("live", ""), "v1", [])
     rig.rows.rows[2] = SECOND
     await rig.releaser.release(SECOND)
     assert (await rig.live.label("local"), rig.engine.retired) == ("v2", []), "who has chosen v1 finds it"
-    rig.rows.rows[3] = replace(VERSION, number=3, parent=2, path="/v3")
+    rig.rows.rows[3] = replace(VERSION, number=3, parent=2, weights=folder_ref("/v3", "ab"))
     await rig.releaser.release(rig.rows.rows[3])
     assert (await rig.live.label("local"), rig.engine.retired) == ("v3", ["v1"])
     assert await rig.live.label("somebody else") is None
@@ -151,6 +162,6 @@ async def test_what_answers_again_is_not_unloaded_with_the_next_candidate() -> N
     await rig.releaser.roll_back("local", 1)
     await rig.releaser.roll_back("local", 2)
     rig.rows.rows[1] = replace(rig.rows.rows[1], state="rolled_back")
-    rig.rows.rows[3] = replace(VERSION, number=3, parent=2, path="/v3")
+    rig.rows.rows[3] = replace(VERSION, number=3, parent=2, weights=folder_ref("/v3", "ab"))
     await rig.releaser.release(rig.rows.rows[3])
     assert (await rig.live.label("local"), rig.engine.retired) == ("v3", ["v1"])

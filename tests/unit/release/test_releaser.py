@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.errors import EngineLost, EngineRefused
-from openclaw_rl.release.gate import GateReport
+from openclaw_rl.release.gate.full import GateReport
 from openclaw_rl.release.keeping import tidy
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Step, Version
-from tests.unit.release.fakes import FakeEngine, OpenDoor
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
 
 
 @pytest.fixture
@@ -33,8 +34,7 @@ async def add(store: SqliteStore, number: int, parent: int, *, path: str = "") -
         parent=parent,
         state="candidate",
         created_at=1.0,
-        path=path or f"/v{number}",
-        sha256="ab",
+        weights=folder_ref(path or f"/v{number}", "ab"),
     )
     await store.lessons.plan_step(step)
     done = Step(**{**{name: getattr(step, name) for name in step.__dataclass_fields__}, "state": "done"})
@@ -51,7 +51,9 @@ class Rig:
         self.engine = FakeEngine()
         self.live = LiveVersions()
         self.door = HeldDoor(mad=mad)
-        self.releaser = Releaser(store.lessons, self.engine, self.door, self.live, proving=self.door, save_every=100)
+        self.releaser = Releaser(
+            store.lessons, self.engine, self.door, self.live, proving=self.door, keeper=NOWHERE, save_every=100
+        )
 
     @property
     def published(self) -> list[str]:
@@ -261,10 +263,10 @@ async def test_files_that_nobody_needs_go_after_their_rows(store: SqliteStore, t
         folder.mkdir(parents=True)
         await add(store, number, number - 1, path=str(folder))
         await store.lessons.set_version_state("local", number, "retired" if number < 8 else "live")
-    await tidy(store.lessons, "local", save_every=2)
+    await tidy(store.lessons, NOWHERE, "local", save_every=2)
     kept = [number for number in range(1, 9) if (tmp_path / f"v{number}").exists()]
     assert kept == [2, 4, 5, 6, 7, 8], "the newest five, and every second"
-    assert [version.number for version in await store.lessons.versions("local") if version.path] == kept
+    assert [version.number for version in await store.lessons.versions("local") if version.weights] == kept
 
 
 async def released(store: SqliteStore, num: int) -> Rig:

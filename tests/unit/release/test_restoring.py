@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import EngineError, EngineLost, TrainerLost
+from openclaw_rl.release.gate.prove import Proof
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.prove import Proof
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Publication, Step, Version
-from tests.unit.release.fakes import FakeEngine
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, FakeEngine
 from tests.unit.release.test_releaser import HeldDoor
 
 
@@ -30,7 +32,7 @@ async def add(store: SqliteStore, number: int = 1, *, line: str = "local", is_li
     step = Step(line=line, number=number, state="planned", planned_at=1.0, seed=0, parent=number - 1, sample_ids=())
     path = f"/{line}/v{number}"
     version = Version(
-        line=line, number=number, parent=number - 1, state="candidate", created_at=1.0, path=path, sha256="ab"
+        line=line, number=number, parent=number - 1, state="candidate", created_at=1.0, weights=folder_ref(path, "ab")
     )
     await store.lessons.plan_step(step)
     assert await store.lessons.finish_step(replace(step, state="done"), version)
@@ -77,7 +79,9 @@ class Rig:
     def __init__(self, store: SqliteStore, *, max_wait_s: float = 30.0) -> None:
         self.store, self.engine, self.door = store, MoodyEngine(), Trying()
         self.live = LiveVersions(max_wait_s=max_wait_s)
-        self.releaser = Releaser(store.lessons, self.engine, self.door, self.live, proving=self.door, save_every=100)
+        self.releaser = Releaser(
+            store.lessons, self.engine, self.door, self.live, proving=self.door, keeper=NOWHERE, save_every=100
+        )
 
     async def states(self, line: str = "local") -> list[str]:
         return [version.state for version in await self.store.lessons.versions(line)]
@@ -85,8 +89,7 @@ class Rig:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openclaw_rl.release.releaser.RETRY_S", 0.01)
-    monkeypatch.setattr("openclaw_rl.release.releaser.MAX_RETRY_S", 0.02)
+    monkeypatch.setattr("openclaw_rl.release.releaser.RETRY", Backoff(first_s=0.01, longest_s=0.02))
 
 
 async def comes_true(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -13,10 +13,11 @@ from openclaw_rl.errors import EngineError, TrainError
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Lesson, Version, VersionState, head_number
-from tests.unit.release.fakes import FakeEngine, OpenDoor
-from tests.unit.store.test_undoing import LINE, made, planned, states, take, waiting
-from tests.unit.train.stored import put_samples
+from openclaw_rl.types import Lesson, Version, VersionState, WeightsRef, head_number
+from tests.factories.stored import put_samples
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
+from tests.unit.store.sql.test_undoing import LINE, made, planned, states, take, waiting
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def candidate(store: SqliteStore, number: int, parent: int, *names: str) -
     await store.lessons.plan_step(step)
     path = f"/v{number}/weights"
     version = Version(
-        line=LINE, number=number, parent=parent, state="candidate", created_at=1.0, path=path, sha256="ab"
+        line=LINE, number=number, parent=parent, state="candidate", created_at=1.0, weights=folder_ref(path, "ab")
     )
     assert await store.lessons.finish_step(replace(step, state="done"), version)
     return version
@@ -49,6 +50,7 @@ class Rig:
             self.door,
             self.live,
             proving=self.door,
+            keeper=NOWHERE,
             save_every=100,
             on_change=lambda version: self.changes.append((version.number, version.state)),
         )
@@ -117,7 +119,7 @@ async def test_what_is_not_served_as_trained_is_no_samples_fault_and_who_trains_
     assert (await states(store), await waiting(store), await doubted(store)) == (["rejected"], ["a.0", "a.1"], [])
     rig.engine.refuses = False
     await store.lessons.plan_step(planned(2, 0, "a.0", "a.1"))
-    again = replace(version, number=2, path="/v2/weights")
+    again = replace(version, number=2, weights=folder_ref("/v2/weights", "ab"))
     await store.lessons.finish_step(replace(planned(2, 0, "a.0", "a.1"), state="done"), again)
     await rig.releaser.release(again)
     assert await states(store) == ["rejected", "live"]
@@ -185,7 +187,9 @@ async def test_what_has_no_effect_comes_back_when_another_one_goes_live(store: S
     rig = Rig(store, faint=[1])
     await rig.releaser.restore()
     await rig.releaser.release(await candidate(store, 1, 0, "a"))
-    imported = await store.lessons.put_imported(LINE, lambda number: (f"/v{number}/weights", "ab"))
+    imported = await store.lessons.put_imported(
+        LINE, lambda number: WeightsRef.of_folder(Path(f"/v{number}/weights"), "ab")
+    )
     await rig.releaser.release(imported)
     assert (await states(store), await waiting(store)) == (["retired", "live"], ["a.0", "a.1"])
 

@@ -6,19 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from openclaw_rl.errors import EngineLost, TrainError
+from openclaw_rl.protocols import LearningStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version
-from tests.unit.release.fakes import FakeEngine, OpenDoor
+from tests.factories.stored import put_samples
+from tests.factories.weights import folder_ref
+from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
 from tests.unit.release.test_releaser import Rig, states
-from tests.unit.store.test_undoing import history, made, of, planned
-from tests.unit.train.stored import put_samples
+from tests.unit.store.sql.test_undoing import history, made, of, planned
 
 
 @pytest.fixture
@@ -86,7 +88,9 @@ class LateRows:
             self.is_late = False
             await put_samples(self._store, [made("e")])
             await self._store.lessons.plan_step(planned(4, 3, "e.0"))
-            fourth = replace(known[-1], number=4, parent=3, state="candidate", gate=None, path="/v4")
+            fourth = replace(
+                known[-1], number=4, parent=3, state="candidate", gate=None, weights=folder_ref("/v4", "ab")
+            )
             assert await self._store.lessons.finish_step(replace(planned(4, 3, "e.0"), state="done"), fourth)
         return known
 
@@ -95,11 +99,12 @@ async def test_a_version_that_is_made_meanwhile_is_undone_with_the_others(store:
     await history(store)
     rows, live, door, changed = LateRows(store), LiveVersions(), OpenDoor(), list[tuple[int, str]]()
     releaser = Releaser(
-        rows,
+        cast("LearningStore", rows),
         FakeEngine(),
         door,
         live,
         proving=door,
+        keeper=NOWHERE,
         save_every=100,
         on_change=lambda version: changed.append((version.number, version.state)),
     )
@@ -136,7 +141,9 @@ async def test_a_candidate_that_is_forgotten_while_it_is_measured_never_answers(
     rig.door.is_deaf, rig.door.error = is_deaf, error
     await put_samples(store, [made("a")])
     await store.lessons.plan_step(planned(1, 0, "a.0"))
-    candidate = Version(line="local", number=1, parent=0, state="candidate", created_at=1.0, path="/v1", sha256="ab")
+    candidate = Version(
+        line="local", number=1, parent=0, state="candidate", created_at=1.0, weights=folder_ref("/v1", "ab")
+    )
     assert await store.lessons.finish_step(replace(planned(1, 0, "a.0"), state="done"), candidate)
     rig.door.go_on.clear()
     releasing = asyncio.create_task(rig.releaser.release(candidate))

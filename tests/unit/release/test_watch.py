@@ -7,14 +7,15 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from openclaw_rl.errors import EngineRefused
+from openclaw_rl.protocols import LearningStore
 from openclaw_rl.release.watch import MAX_TURNS, Watch, WatchLimits, alarm, evidence
 from openclaw_rl.types import ServedTurn, Version
-from tests.unit.release.fakes import VERSION, Rows
+from tests.fakes.release import VERSION, Rows
 
 LIMITS = WatchLimits(alarm_odds=1000.0, watch_turns=50, min_distinct=0.35)
 VARIED, LOOP = tuple(range(20)), (1, 2) * 10
@@ -73,6 +74,7 @@ class Log(Rows):
     def __init__(self, *versions: Version, served: dict[str, list[ServedTurn]]) -> None:
         super().__init__(*versions)
         self.turns, self.served = served, asyncio.Event()
+        self.woken = {"watch": self.served}.__getitem__
         self.asked: list[tuple[str, float, int]] = []
 
     async def served_turns(self, line: str, label: str, *, since: float, limit: int) -> Sequence[ServedTurn]:
@@ -102,7 +104,7 @@ LIVE = replace(VERSION, number=2, parent=1, state="live", created_at=3.0, gate={
 
 async def test_an_alarm_puts_the_parent_live_with_the_reason() -> None:
     log, back = Log(FIRST, LIVE, served={"v2": [DISLIKED] * 6, "v1": [LIKED] * 20}), Back()
-    await Watch(log, back, LIMITS).look()
+    await Watch(cast("LearningStore", log), back, LIMITS).look()
     ((line, number, reason, instead_of),) = back.went
     assert (line, number, instead_of) == ("local", 1, 2)
     assert reason.startswith("6 of its 6 answers were not what the user wanted")
@@ -120,7 +122,7 @@ NOW = replace(VERSION, number=5, parent=4, state="live", gate={"parent": "v4", "
     [
         ((OLDEST, OLD, replace(MIDDLE, state="rolled_back"), NOW), (), 2),
         ((OLDEST, OLD, replace(MIDDLE, state="rejected"), NOW), (), 2),
-        ((OLDEST, OLD, replace(MIDDLE, path=""), NOW), (), 2),
+        ((OLDEST, OLD, replace(MIDDLE, weights=None), NOW), (), 2),
         ((OLDEST, replace(OLD, state="rolled_back"), replace(MIDDLE, state="rolled_back", gate=None), NOW), (), 0),
         ((OLDEST, replace(OLD, state="rolled_back"), replace(MIDDLE, state="rejected"), NOW), (), 1),
         ((OLDEST, OLD, MIDDLE, NOW), (4,), 2),
@@ -132,7 +134,7 @@ async def test_where_the_parent_cannot_serve_the_nearest_before_it_that_can_does
     versions: Sequence[Version], refused: tuple[int, ...], back_to: int
 ) -> None:
     log, back = Log(*versions, served={"v5": [DISLIKED] * 6, "v4": [LIKED] * 20}), Back(*refused)
-    await Watch(log, back, LIMITS).look()
+    await Watch(cast("LearningStore", log), back, LIMITS).look()
     assert [number for _, number, _, _ in back.went] == [back_to]
 
 
@@ -141,13 +143,13 @@ async def test_where_the_parent_cannot_serve_the_nearest_before_it_that_can_does
 )
 async def test_a_parent_that_cannot_serve_leaves_the_base_model(parent: Version, refused: tuple[int, ...]) -> None:
     log, back = Log(parent, LIVE, served={"v2": [DISLIKED] * 6, "v1": [LIKED] * 20}), Back(*refused)
-    await Watch(log, back, LIMITS).look()
+    await Watch(cast("LearningStore", log), back, LIMITS).look()
     assert [number for _, number, _, _ in back.went] == [0]
 
 
 async def test_a_version_that_does_well_stays() -> None:
     log, back = Log(FIRST, LIVE, served={"v2": [LIKED, DISLIKED, UNJUDGED] * 9, "v1": [LIKED, DISLIKED] * 9}), Back()
-    await Watch(log, back, LIMITS).look()
+    await Watch(cast("LearningStore", log), back, LIMITS).look()
     assert back.went == []
 
 
@@ -163,7 +165,7 @@ async def test_it_looks_when_there_is_something_new_and_outlives_a_store_that_fa
         return await asked(*args, **kwargs)
 
     log.served_turns = failing  # type: ignore[method-assign]
-    watching = asyncio.create_task(Watch(log, back, LIMITS).run())
+    watching = asyncio.create_task(Watch(cast("LearningStore", log), back, LIMITS).run())
     try:
         await asyncio.sleep(0.01)
         assert (back.went, len(failures)) == ([], 1)

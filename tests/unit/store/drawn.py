@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from openclaw_rl.types import Completion, Message, Sampling, Skip, TokenLogprob, Tool, ToolCall, Turn, VersionSpan
-from tests.unit.store.samples import SESSION
+from tests.factories.turns import SESSION
 
 # What any client can send and any engine can report. Log-probs are float32: that is what engines compute in.
 texts = st.text(max_size=20)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.store.migrations import MIGRATIONS, SCHEMA_VERSION
-from openclaw_rl.store.sqlite import connect_writer
-from openclaw_rl.types import Lesson, Version, VersionState
-from tests.unit.store.test_undoing import LINE, made, planned, take, waiting
-from tests.unit.train.stored import put_samples
+from openclaw_rl.types import Lesson, Version, VersionState, WeightsRef
+from tests.factories.stored import put_samples
+from tests.factories.weights import folder_ref
+from tests.unit.store.older import make_older
+from tests.unit.store.sql.test_undoing import LINE, made, planned, take, waiting
 
 
 @pytest.fixture
@@ -90,11 +90,11 @@ async def test_forgetting_reaches_every_model(store: SqliteStore) -> None:
     undone = await store.lessons.undo(lesson, reason="no", loaded={0})
     assert undone.plan.holding == (1, 2, 3)
     assert await store.lessons.forget(lesson, undone.plan)
-    assert {one.path for one in await store.lessons.versions(LINE, every_model=True)} == {""}
+    assert {one.weights for one in await store.lessons.versions(LINE, every_model=True)} == {None}
 
 
 async def test_what_is_imported_stands_on_what_answers_under_the_present_model(store: SqliteStore) -> None:
-    version = await store.lessons.put_imported(LINE, lambda number: (f"/v{number}", "ab"))
+    version = await store.lessons.put_imported(LINE, lambda number: WeightsRef.of_folder(Path(f"/v{number}"), "ab"))
     assert (version.number, version.parent) == (4, 3)
     assert (await every(store))[-1] == (4, "candidate", "two#2")
 
@@ -102,7 +102,9 @@ async def test_what_is_imported_stands_on_what_answers_under_the_present_model(s
 async def test_a_version_of_an_unknown_model_belongs_to_the_first_that_answers_with_it(tmp_path: Path) -> None:
     async with await SqliteStore.open(tmp_path) as store:
         await store.lessons.plan_step(planned(1, 0))
-        version = Version(line=LINE, number=1, parent=0, state="candidate", created_at=1.0, path="/v1", sha256="ab")
+        version = Version(
+            line=LINE, number=1, parent=0, state="candidate", created_at=1.0, weights=folder_ref("/v1", "ab")
+        )
         await store.lessons.finish_step(replace(planned(1, 0), state="done"), version)
         for model in ("one#1", "two#2"):
             await store.lessons.run_with(model)
@@ -117,18 +119,12 @@ async def test_old_rows_learn_their_model_from_their_samples(tmp_path: Path) -> 
         await put_samples(store, [made("a")], model="one#1")
         await take(store, planned(1, 0, "a.0"))
         await take(store, planned(2, 1))
-    older = connect_writer(tmp_path / "store.sqlite3")
-    with older.begin():
-        older.exec_driver_sql("ALTER TABLE version DROP COLUMN model")
-        older.exec_driver_sql("ALTER TABLE turn DROP COLUMN label")
-        older.exec_driver_sql("UPDATE meta SET value = '6' WHERE name = 'schema_version'")
-    older.close()
-    assert SCHEMA_VERSION == max(MIGRATIONS) >= 7
+    make_older(tmp_path, 6)
     async with await SqliteStore.open(tmp_path) as store:
         assert await every(store) == [(1, "retired", "one#1"), (2, "live", None)]
 
 
 def test_a_version_says_what_it_was_trained_on() -> None:
-    version = Version(line=LINE, number=1, parent=0, state="live", created_at=1.0, path="", sha256="")
+    version = Version(line=LINE, number=1, parent=0, state="live", created_at=1.0, weights=folder_ref("", ""))
     assert version.base_model is None
     assert replace(version, model="org/name#ab12").base_model == "org/name"

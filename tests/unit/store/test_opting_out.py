@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.store.lessons import mark_trained
+from openclaw_rl.store.sql.lessons import mark_trained
 from openclaw_rl.types import Credit, Feedback, Judgement, Lease, Sample, Skip, Turn, Verdict, sample_id
 from openclaw_rl.types.learning import SampleKind
-from tests.unit.store.samples import SESSION, make_conversation, make_session
+from tests.factories.turns import SESSION, make_conversation, make_session
 
 TURNS = make_conversation(3)
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Feedback, FinishReason, Message, NextState, Tool, Turn
+from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
 from tests.unit.store.drawn import conversations
-from tests.unit.store.samples import SESSION, make_conversation, make_session, make_turn
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

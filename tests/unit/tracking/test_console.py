@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from openclaw_rl.tracking.console import ConsoleObserver
-from tests.unit.tracking.made import step, version
+from tests.factories.events import step, version
 
 
 def test_a_step_is_one_line_with_the_fate_of_its_version(caplog: pytest.LogCaptureFixture) -> None:

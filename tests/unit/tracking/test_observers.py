@@ -11,7 +11,7 @@ import pytest
 
 from openclaw_rl.tracking import Observer, Observers
 from openclaw_rl.types import Credit, JudgedTurn, Skip, Step, Version
-from tests.unit.tracking.made import credited, step, version
+from tests.factories.events import credited, step, version
 
 
 class Diary(Observer):
@@ -100,9 +100,8 @@ def test_catching_up_waits_for_all_but_those_that_are_off() -> None:
     for number in (1, 2, 3):
         observers.stepped(step(number))
     assert slow.is_in.wait(10)
-    before = time.monotonic()
-    observers.catch_up(timeout_s=0.2)
-    assert time.monotonic() - before < 10
+    observers.catch_up(timeout_s=0.2)  # returns, although one still hangs
+    assert slow.heard == []
     slow.let_go.set()
     observers.changed(version(1))
     observers.catch_up()
@@ -140,9 +139,7 @@ def test_one_that_hangs_holds_up_nobody_and_is_off_when_it_falls_behind(caplog: 
         observers.stepped(step(number))
         while len(diary.heard) < number:
             time.sleep(0.001)
-    began_at = time.monotonic()
-    observers.close(timeout_s=0.2)
-    assert time.monotonic() - began_at < 5.0
+    observers.close(timeout_s=0.2)  # returns, although one still hangs
     assert diary.heard == [*map(step, range(1, 12)), "closed"]
     behind, unended = warnings(caplog)
     assert "a hanging one is off" in behind

@@ -11,14 +11,17 @@ from prometheus_client import CollectorRegistry
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.tracking.prometheus import PrometheusObserver
 from openclaw_rl.tracking.records import STEPS, TURNS, RecordsObserver
-from tests.unit.tracking.made import credited, step
+from tests.factories.events import credited, step
+from tests.pages import DOCS, named, rows, section
 
-PAGE = (Path(__file__).parents[3] / "docs" / "tracking.md").read_text(encoding="utf-8")
-ROWS = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", PAGE, re.MULTILINE))
+PAGE = DOCS / "tracking.md"
+METRICS = {row[0].strip("`"): row[1] for row in rows(section(PAGE, "Metrics of a step"))}
+COUNTERS = {row[0].strip("`") for row in rows(section(PAGE, "Prometheus"))}
 
 
-def test_every_metric_is_on_the_page_with_its_meaning() -> None:
-    assert {name: ROWS[name] for name in MEANINGS} == MEANINGS
+def test_every_metric_has_a_row_with_a_meaning_and_there_is_no_other() -> None:
+    assert sorted(METRICS) == sorted(MEANINGS)
+    assert all(METRICS.values())
 
 
 def test_every_counter_is_on_the_page() -> None:
@@ -28,17 +31,14 @@ def test_every_counter_is_on_the_page() -> None:
     others = {
         f"{family.name}_total" if family.type == "counter" else family.name for family in registry.collect()
     } - gauges
-    assert others == {name for name in ROWS if name.startswith("openclaw_rl_")} - {
-        "openclaw_rl_judgements_total",
-        "openclaw_rl_credits_total",
-    }
+    assert others == COUNTERS - {"openclaw_rl_judgements_total", "openclaw_rl_credits_total"}
 
 
 def test_every_field_of_a_record_is_on_the_page(tmp_path: Path) -> None:
     records = RecordsObserver(tmp_path)
     records.credited(*credited())
     records.stepped(step())
-    section = PAGE.partition("## Records")[2].partition("\n## ")[0]
+    told = set(named(section(PAGE, "Records")))
     for name in (TURNS, STEPS):
-        told = section.partition(f"`{name}` has a line")[2]
-        assert set(json.loads((tmp_path / name).read_text())) <= set(re.findall(r"`(\w+)`", told))
+        assert name in told
+        assert set(json.loads((tmp_path / name).read_text())) <= told

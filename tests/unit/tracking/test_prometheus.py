@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from openclaw_rl.gateway.metrics import Metrics
+from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.tracking.prometheus import PrometheusObserver
 from openclaw_rl.types import Skip
-from tests.unit.tracking.made import step, version
+from tests.factories.events import step, version
 
 
 def samples(metrics: Metrics) -> dict[str, float]:

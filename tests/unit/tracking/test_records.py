@@ -13,7 +13,7 @@ import pytest
 
 from openclaw_rl.tracking.records import RecordsObserver, append_line, forget_lines
 from openclaw_rl.types import Lesson, Skip
-from tests.unit.tracking.made import METRICS, credited, step
+from tests.factories.events import METRICS, credited, step
 
 
 def read(path: Path) -> list[dict[str, Any]]:

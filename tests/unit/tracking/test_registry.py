@@ -13,7 +13,7 @@ from openclaw_rl.config import load_config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.tracking import check_tracking, make_observers
 from openclaw_rl.tracking.registry import _facts
-from tests.unit.tracking.made import credited, step, version
+from tests.factories.events import credited, step, version
 
 
 def test_nothing_but_console_and_prometheus_unless_it_is_asked_for(tmp_path: Path) -> None:
@@ -62,7 +62,10 @@ check_tracking(load_config(env={{}}).config.tracking)
 check_tracking(load_config(env={{}}, overrides=["{setting}"]).config.tracking)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"needs the package {package}; install it with: pip install openclaw-rl[tracking]" in result.stderr
+    assert (
+        f"needs the package {package}; install it (pip install openclaw-rl[tracking]), or go on without"
+        in result.stderr
+    )
 
 
 def test_no_path_key_or_address_leaves_with_the_settings(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from openclaw_rl.tracking.tensorboard import TensorBoardObserver
 from openclaw_rl.types import Skip
-from tests.unit.tracking.made import METRICS, credited, step
+from tests.factories.events import METRICS, credited, step
 
 
 def curves(folder: Path) -> dict[str, list[tuple[int, Any]]]:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import load_config
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Credit, Feedback, Judgement, Lesson, Sample, Session, Skip, Step, Verdict
-from tests.unit.train.made import sample
-from tests.unit.train.stored import put_samples, turn_of
+from openclaw_rl.wiring.learning import make_planner
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples, turn_of
 from tests.unit.train.test_planning import take
 
 

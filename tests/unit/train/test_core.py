@@ -19,20 +19,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openclaw_rl.model.network import Network
-from openclaw_rl.train.activations import Keep, Kept
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import HintSelection, LossSettings, SubsetMode
-from openclaw_rl.train.packing import num_tokens
-from openclaw_rl.train.reader import NetworkReader, Reader, Reading
-from openclaw_rl.train.sequences import Sequenced
-from openclaw_rl.train.settings import TrainSettings
-from openclaw_rl.train.step import Outcome, Room, StepTaker
-from openclaw_rl.train.student import AdapterStudent, FullStudent
-from openclaw_rl.train.teacher import Question, Teacher, ask
+from openclaw_rl.train.passes.activations import Keep, Kept
+from openclaw_rl.train.passes.reader import NetworkReader, Reader, ResponseReading
+from openclaw_rl.train.passes.sequences import Sequenced, num_tokens
 from openclaw_rl.train.tree.fold import Fold
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.step import Room, StepOutcome, StepTaker
+from openclaw_rl.train.worker.student import AdapterStudent, FullStudent
+from openclaw_rl.train.worker.teacher import HintedQuestion, Teacher, ask
 from openclaw_rl.types import Candidate, Sample, VersionSpan
-from tests.unit.train import made
-from tests.unit.train.learners import parameters_of, random_adapter, random_network, shape
+from tests.factories import orders
+from tests.factories.networks import parameters_of, random_adapter, random_network, shape
 
 VOCAB_SIZE = 97
 Family = Literal["llama", "qwen3"]
@@ -43,7 +42,7 @@ Batching = Literal["tree", "plain"]
 class Gradient:
     """What a step came to, and the gradient that it moved by."""
 
-    outcome: Outcome
+    outcome: StepOutcome
     tensors: list[Tensor]
 
 
@@ -73,7 +72,7 @@ def gradient(
     **changes: Any,
 ) -> Gradient:
     network = random_network(shape(family))
-    values = made.settings(batching=batching, clip_grad_norm=1e9, use_lora=lora, **changes)
+    values = orders.settings(batching=batching, clip_grad_norm=1e9, use_lora=lora, **changes)
     student: AdapterStudent | FullStudent = (
         AdapterStudent(network, random_adapter(network.arch), dropout=0.0)
         if lora
@@ -261,16 +260,16 @@ class Parts(NetworkReader):
         super().__init__(network)
         self.parts: list[list[Sequenced]] = []
 
-    def read(self, sequences: Sequence[Sequenced], **options: Any) -> list[Reading]:
+    def read(self, sequences: Sequence[Sequenced], **options: Any) -> list[ResponseReading]:
         self.parts.append(list(sequences))
         return super().read(sequences, **options)
 
 
-def parts_of(samples: Sequence[Sample], room: Room, **changes: Any) -> tuple[list[list[Sequenced]], Parts, Outcome]:
+def parts_of(samples: Sequence[Sample], room: Room, **changes: Any) -> tuple[list[list[Sequenced]], Parts, StepOutcome]:
     """What the student, and what the teacher, read together."""
     network = random_network(shape("llama"), learns=True)
     student, teacher = Parts(network), Parts(random_network(shape("llama")))
-    values = made.settings(use_lora=False, **changes)
+    values = orders.settings(use_lora=False, **changes)
     taker = StepTaker(
         student,
         list(parameters_of(network).values()),
@@ -320,7 +319,7 @@ def test_a_teachers_temperature_and_the_samples_divide_together() -> None:
     network = random_network(shape("llama"))
     asked = Sequenced((5, 6, 7), (8, 9))
     ids = torch.tensor([[1, 50], [2, 60]])
-    (rows,) = ask([Question(Teacher(NetworkReader(network), temperature=1.5), asked, 0.8)], max_tokens=10)
+    (rows,) = ask([HintedQuestion(Teacher(NetworkReader(network), temperature=1.5), asked, 0.8)], max_tokens=10)
     with torch.no_grad():
         (reading,) = NetworkReader(network).plain.read([asked])
         expected = network.logits(reading.hidden).div(1.2).log_softmax(-1).gather(1, ids)

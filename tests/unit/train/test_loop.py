@@ -11,23 +11,36 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import EngineLost, TrainerLost, TrainError
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.store.steps import DOUBT_S
 from openclaw_rl.train.loop import MAX_CHAIN, MAX_LOST, LoopSettings, TrainLoop, policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
-from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import TRAINING_PAUSED, Exercise, Lesson, Sample, Step, Version, VersionSpan
-from tests.unit.train.made import exercise, sample
-from tests.unit.train.stored import put_samples
+from openclaw_rl.types import (
+    TRAINING_PAUSED,
+    Exercise,
+    Lesson,
+    Sample,
+    Step,
+    StepOrder,
+    StepReport,
+    Version,
+    VersionSpan,
+    WeightsRef,
+)
+from openclaw_rl.types.training import DOUBT_S
+from tests.factories.orders import exercise, sample
+from tests.factories.stored import put_samples
+from tests.fakes.trainers import StubTrainer
 
 ANCHORS = ((1, 5), (1, 6), (1, 7))
 
 
-class FakeTrainer:
+class FakeTrainer(StubTrainer):
     """Remembers its orders and does what it is told: fail, discard what has a poisoned sample, or make a folder."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.orders: list[StepOrder] = []
         self.failures: list[Exception] = []
         self.poison: set[str] = set()
@@ -35,14 +48,19 @@ class FakeTrainer:
 
     async def step(self, order: StepOrder) -> StepReport:
         self.orders.append(order)
+        made = self.new_checkpoint(order.line, order.number)
         if self.before is not None:
             await self.before(order)
-        Path(order.target).mkdir()
+        made.mkdir()
         if self.failures:
             raise self.failures.pop(0)
         if self.poison & {one.id for one in order.samples}:
             return StepReport(state="discarded", metrics={}, reason="the loss is nan")
-        return StepReport(state="done", metrics={"loss/total": 0.5}, sha256=f"sum{order.number}")
+        return StepReport(
+            state="done",
+            metrics={"loss/total": 0.5},
+            weights=WeightsRef.of_folder(made / "weights", f"sum{order.number}"),
+        )
 
     @property
     def learned(self) -> list[list[int]]:
@@ -68,7 +86,7 @@ async def learnable(store: SqliteStore, *indexes: int, line: str = "ann") -> lis
 
 class Rig:
     def __init__(self, store: SqliteStore, folder: Path, **settings: Any) -> None:
-        self.store, self.trainer, self.released = store, FakeTrainer(), list[Version]()
+        self.store, self.trainer, self.released = store, FakeTrainer(folder), list[Version]()
         self.ended: list[Step] = []
         self.waiting: list[str] = []
         self.now = 1000.0
@@ -91,7 +109,7 @@ class Rig:
                 PlanSettings(**{name: settings.get(name, value) for name, value in plan.items()}),  # type: ignore[arg-type]
                 choose=lambda samples: samples,
             ),
-            LoopSettings(**{"folder": folder, **{name: settings.get(name, value) for name, value in values.items()}}),
+            LoopSettings(**{name: settings.get(name, value) for name, value in values.items()}),
             release=self.release,
             on_step=self.ended.append,
             on_waiting=self.waiting.append,
@@ -107,11 +125,9 @@ class Rig:
 
 
 async def comes_true(condition: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true in 5 s")
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - rows have no event to wait for
+            await asyncio.sleep(0.01)
 
 
 async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp_path: Path) -> None:
@@ -121,13 +137,17 @@ async def test_a_full_batch_is_a_step_and_the_rest_waits(store: SqliteStore, tmp
     (order,) = rig.trainer.orders
     assert (order.line, order.number, order.parent, order.parent_number, order.seed) == ("ann", 1, None, 0, 7)
     assert order.samples == tuple(samples[:2])
-    assert order.target == str(tmp_path / "versions" / "v1.ann")
     (version,) = rig.released
-    assert (version.label, version.sha256, version.path) == ("v1.ann", "sum1", f"{order.target}/weights")
+    assert version.label == "v1.ann"
+    assert version.weights == WeightsRef.of_folder(tmp_path / "versions" / "v1.ann" / "weights", "sum1")
     await learnable(store, 3)
     await rig.loop.work()
     second = rig.trainer.orders[1]
-    assert (second.number, second.parent, second.parent_number) == (2, order.target, 1)
+    assert (second.number, second.parent, second.parent_number) == (
+        2,
+        version.weights,
+        1,
+    )
     assert second.samples[0] == samples[2]
     assert await store.lessons.waiting_samples(None, 9) == []
 
@@ -290,7 +310,7 @@ def only_bob(rig: Rig, error: Exception) -> None:
 async def test_a_line_that_is_stuck_rests_alone(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 3600.0)
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY", Backoff(first_s=3600.0))
     rig, reader = Rig(store, tmp_path, batch_size=1), StoreReader.open(tmp_path)
     only_bob(rig, error)
     await learnable(store, 0)
@@ -311,8 +331,7 @@ async def test_a_line_that_is_stuck_rests_alone(
 async def test_a_line_rests_longer_each_time_and_whatever_the_others_do(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
-    monkeypatch.setattr("openclaw_rl.train.loop.MAX_RETRY_S", 0.04)
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY", Backoff(first_s=0.01, longest_s=0.04))
     rig = Rig(store, tmp_path, batch_size=1)
     only_bob(rig, TrainError("no room"))
     await learnable(store, 0)
@@ -337,18 +356,24 @@ async def test_a_line_rests_longer_each_time_and_whatever_the_others_do(
 async def test_a_line_with_nothing_left_to_take_does_not_keep_the_loop_awake(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY", Backoff(first_s=0.01))
     rig, reader = Rig(store, tmp_path, max_wait_s=1e9), StoreReader.open(tmp_path)
     rig.unreleasable = [EngineLost("gone")]
     await learnable(store, 0, 1)
     await learnable(store, 2, line="bob")
+    naps = list[float | None]()
+    timeout = asyncio.timeout
+
+    def noted(delay: float | None) -> asyncio.Timeout:
+        if asyncio.current_task() is running:
+            naps.append(delay)
+        return timeout(delay)
+
+    monkeypatch.setattr(asyncio, "timeout", noted)
     running = asyncio.create_task(rig.loop.run())
-    await comes_true(lambda: reader.flag(TRAINING_PAUSED) == "gone")
+    await comes_true(lambda: len(rig.waiting) >= 2)  # bob's sample is told at each look
     await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
-    num_looks = len(rig.waiting)
-    assert num_looks >= 2, "bob's sample is told each time"
-    await asyncio.sleep(0.1)
-    assert len(rig.waiting) == num_looks
+    await comes_true(lambda: (naps[-1] or 0.0) > 1e8)  # it sleeps until bob's sample is due
     running.cancel()
 
 
@@ -360,7 +385,10 @@ async def test_a_version_that_no_engine_takes_is_built_upon_all_the_same(store: 
         await rig.loop.work()
     await rig.loop.work()
     first, second = rig.trainer.orders
-    assert (second.parent, second.parent_number) == (first.target, 1)
+    assert (second.parent, second.parent_number) == (
+        WeightsRef.of_folder(tmp_path / f"v{first.number}.ann" / "weights", "sum1"),
+        1,
+    )
 
 
 STEP_S = DOUBT_S / 6
@@ -536,7 +564,7 @@ async def test_a_credit_wakes_the_loop(store: SqliteStore, tmp_path: Path) -> No
     running = asyncio.create_task(rig.loop.run())
     await asyncio.sleep(0.05)
     await learnable(store, 0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await rig.was_released.wait()
     running.cancel()
 
@@ -547,7 +575,7 @@ async def test_a_credit_wakes_the_loop(store: SqliteStore, tmp_path: Path) -> No
 async def test_whatever_goes_wrong_in_training_is_a_pause_that_says_why(
     store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("openclaw_rl.train.loop.RETRY_S", 0.01)
+    monkeypatch.setattr("openclaw_rl.train.loop.RETRY", Backoff(first_s=0.01))
     rig = Rig(store, tmp_path / "versions", batch_size=1)
     reader, flags = StoreReader.open(tmp_path), list[str | None]()
 
@@ -560,7 +588,7 @@ async def test_whatever_goes_wrong_in_training_is_a_pause_that_says_why(
     rig.trainer.failures = [error]
     running = asyncio.create_task(rig.loop.run())
     await learnable(store, 0)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await rig.was_released.wait()
     assert flags == [None, str(error)]
     await comes_true(lambda: reader.flag(TRAINING_PAUSED) is None)
@@ -585,11 +613,12 @@ async def test_exercises_are_those_of_the_steps_own_samples(store: SqliteStore, 
     rig = Rig(store, tmp_path, batch_size=1, replay_max_age=4)
     seen: list[tuple[int, list[str]]] = []
 
-    def practise(step: Step, samples: Sequence[Sample]) -> tuple[Exercise, ...]:
-        seen.append((step.number, [one.id for one in samples]))
-        return (exercise(w_opd=float(step.number)),)
+    class Practised:
+        def exercises(self, step: Step, samples: Sequence[Sample]) -> tuple[Exercise, ...]:
+            seen.append((step.number, [one.id for one in samples]))
+            return (exercise(w_opd=float(step.number)),)
 
-    rig.loop._practise = practise
+    rig.loop._practice = Practised()
     await learnable(store, 0, 1)
     await rig.loop.work()
     assert seen == [(1, ["ann/0"]), (2, ["ann/1"])]

@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.assembly import make_planner
 from openclaw_rl.config import TrainingConfig
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import Credit, Judgement, Message, NextState, Verdict, Version
-from tests.unit.store.samples import SESSION, make_conversation, make_session
-from tests.unit.terminal.lessons import make_sample
+from openclaw_rl.types import Credit, Judgement, Message, NextState, StepOrder, StepReport, Verdict, Version, WeightsRef
+from openclaw_rl.wiring.learning import make_planner
+from tests.factories.turns import SESSION, make_conversation, make_session
+from tests.fakes.trainers import StubTrainer
+from tests.unit.cli.lessons import make_sample
 
 TURNS = make_conversation(3, words=3)
 
 
-class SlowTrainer:
+class SlowTrainer(StubTrainer):
     """Says how many orders it had at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
         self.orders: list[StepOrder] = []
         self.num_at_once, self.most_at_once = 0, 0
 
@@ -33,7 +34,8 @@ class SlowTrainer:
         self.most_at_once = max(self.most_at_once, self.num_at_once)
         await asyncio.sleep(0.05)
         self.num_at_once -= 1
-        return StepReport(state="done", metrics={}, sha256="ab")
+        made = self.new_checkpoint(order.line, order.number) / "weights"
+        return StepReport(state="done", metrics={}, weights=WeightsRef.of_folder(made, "ab"))
 
 
 @pytest.fixture
@@ -68,36 +70,36 @@ async def unreleased(_: Version) -> None:
     """Nobody gates it: it stays a candidate."""
 
 
-def make_loop(store: SqliteStore, trainer: SlowTrainer, folder: Path) -> TrainLoop:
+def make_loop(store: SqliteStore, trainer: SlowTrainer) -> TrainLoop:
     training = TrainingConfig(batch_size=1, replay_max_age=0, anchors=0)
-    settings = LoopSettings(batch_size=1, max_wait_s=None, folder=folder, training={})
+    settings = LoopSettings(batch_size=1, max_wait_s=None, training={})
     return TrainLoop(store.lessons, trainer, make_planner(training, store.lessons), settings, release=unreleased)
 
 
 async def test_without_a_release_each_step_starts_from_the_candidate_before_it(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    trainer = SlowTrainer()
-    loop = make_loop(store, trainer, tmp_path / "here")
+    here, there = tmp_path / "here", tmp_path / "there"
+    trainer, moved = SlowTrainer(here), SlowTrainer(there)
+    loop = make_loop(store, trainer)
     assert await loop.work(at_once=True, max_steps=1) is None
     assert [order.parent_number for order in trainer.orders] == [0]
-    await make_loop(store, trainer, tmp_path / "there").work(at_once=True, max_steps=5)
-    assert [order.parent_number for order in trainer.orders] == [0, 1, 2]
-    here, there = str(tmp_path / "here"), str(tmp_path / "there")
-    assert [order.parent for order in trainer.orders] == [None, f"{here}/v1.ann", f"{there}/v2.ann"], "where it lies"
-    assert [order.target for order in trainer.orders] == [f"{here}/v1.ann", f"{there}/v2.ann", f"{there}/v3.ann"]
+    await make_loop(store, moved).work(at_once=True, max_steps=5)
+    assert [order.parent_number for order in moved.orders] == [1, 2]
+    lies = [here / "v1.ann" / "weights", there / "v2.ann" / "weights"]
+    assert [order.parent for order in moved.orders] == [WeightsRef.of_folder(folder, "ab") for folder in lies]
     assert [version.state for version in await store.lessons.versions()] == ["candidate"] * 3
 
 
 async def test_no_steps_means_none(store: SqliteStore, tmp_path: Path) -> None:
-    trainer = SlowTrainer()
-    assert await make_loop(store, trainer, tmp_path).work(at_once=True, max_steps=0) is None
+    trainer = SlowTrainer(tmp_path)
+    assert await make_loop(store, trainer).work(at_once=True, max_steps=0) is None
     assert trainer.orders == []
 
 
 async def test_who_asks_while_it_works_waits(store: SqliteStore, tmp_path: Path) -> None:
-    trainer = SlowTrainer()
-    loop = make_loop(store, trainer, tmp_path)
+    trainer = SlowTrainer(tmp_path)
+    loop = make_loop(store, trainer)
     await asyncio.gather(loop.work(at_once=True), loop.work(at_once=True), loop.work())
     assert (len(trainer.orders), trainer.most_at_once) == (3, 1)
     assert [order.number for order in trainer.orders] == [1, 2, 3]

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import os
 from pathlib import Path
 
 import pytest
 
+from openclaw_rl.cli.doctor.probes import open_files
 from openclaw_rl.errors import TrainError
-from openclaw_rl.model.durable import unfinished
+from openclaw_rl.model.folder import unfinished
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.terminal.probes import open_files
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder, StepReport
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples
+from tests.fakes.trainers import TrainerHere
 from tests.faults.training_child import make_loop, make_releaser
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import sample
-from tests.unit.train.stored import put_samples
-from tests.unit.train.test_trainer import new_trainer
+from tests.unit.train.worker.test_trainer import new_trainer
 
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_tiny_model(tmp_path_factory.mktemp("tiny"))
-
-
-class Here:
-    """A trainer without a process of its own."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-
-    async def step(self, order: StepOrder) -> StepReport:
-        return await asyncio.to_thread(self._trainer.step, order)
 
 
 @pytest.mark.parametrize("poison", [math.inf, math.nan, 1e38])
@@ -48,7 +36,7 @@ async def test_a_poisoned_sample_is_found_and_the_others_are_learned_from(
         await put_samples(store, samples)
         releaser = make_releaser(store)
         await releaser.restore()
-        loop = make_loop(store, Here(new_trainer(tiny)), releaser, tmp_path / "versions", clip_grad_norm=1.0)
+        loop = make_loop(store, TrainerHere(new_trainer(tiny), tmp_path / "versions"), releaser, clip_grad_norm=1.0)
         await loop.work(at_once=True)
         versions = await store.lessons.versions("local")
     steps = StoreReader.open(tmp_path).steps("local")
@@ -73,7 +61,7 @@ async def test_a_place_that_cannot_be_written_to_is_a_delay(tiny: Path, tmp_path
         await put_samples(store, [sample(0)])
         releaser = make_releaser(store)
         await releaser.restore()
-        loop = make_loop(store, Here(new_trainer(tiny)), releaser, folder)
+        loop = make_loop(store, TrainerHere(new_trainer(tiny), folder), releaser)
         with pytest.raises(TrainError, match=r"training\.save_path"):
             await loop.work(at_once=True)
         folder.unlink()
@@ -95,7 +83,7 @@ async def test_only_the_owner_reaches_what_was_learned(tiny: Path, tmp_path: Pat
             await put_samples(store, [sample(0)])
             releaser = make_releaser(store)
             await releaser.restore()
-            await make_loop(store, Here(new_trainer(tiny)), releaser, folder).work(at_once=True)
+            await make_loop(store, TrainerHere(new_trainer(tiny), folder), releaser).work(at_once=True)
     finally:
         os.umask(before)
     made = (folder, folder / "v1", folder / "v1" / "trainer")

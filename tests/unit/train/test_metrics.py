@@ -13,10 +13,11 @@ import torch
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.train.loop import policy_age
 from openclaw_rl.train.planning import Planner, PlanSettings
-from openclaw_rl.train.trainer import Trainer
+from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Sample, Skip, Version, VersionSpan
+from tests.factories.orders import exercise, order, sample
+from tests.factories.weights import folder_ref
 from tests.tiny import build_tiny_model
-from tests.unit.train.made import exercise, order, sample
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +26,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_anchors_have_a_loss_of_their_own_and_no_say_in_the_others(tiny: Path, tmp_path: Path) -> None:
-    trainer = Trainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
-    given = order(tmp_path, 1)
-    without = trainer.step(given).metrics
-    anchored = trainer.step(replace(given, anchors=((1, 5, 6), (1, 9)), stop_token_ids=(2,))).metrics
+    trainer = TorchTrainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
+    given, target = order(tmp_path, 1)
+    without = trainer.step(given, target).metrics
+    anchored = trainer.step(replace(given, anchors=((1, 5, 6), (1, 9)), stop_token_ids=(2,)), target).metrics
     assert set(anchored) - set(without) == {"loss/anchor"}
     assert anchored["loss/anchor"] == pytest.approx(0.0, abs=1e-6), "before its first step it is the base model"
     same = {name for name in without if name.startswith(("sample/", "reward/")) or name in ("loss/opd", "loss/binary")}
@@ -39,12 +40,11 @@ def test_anchors_have_a_loss_of_their_own_and_no_say_in_the_others(tiny: Path, t
 
 
 def test_every_metric_is_explained(tiny: Path, tmp_path: Path) -> None:
-    trainer = Trainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
+    trainer = TorchTrainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
     everything: dict[str, Any] = {"critic": True, "value_clip": True, "kl_coef": 0.1, "entropy_coef": 0.1}
-    given = replace(
-        order(tmp_path, 1, **everything), anchors=((1, 5, 6),), stop_token_ids=(2,), exercises=(exercise(),)
-    )
-    reported = set(trainer.step(given).metrics)
+    given, target = order(tmp_path, 1, **everything)
+    given = replace(given, anchors=((1, 5, 6),), stop_token_ids=(2,), exercises=(exercise(),))
+    reported = set(trainer.step(given, target).metrics)
     of_steps = {name for name in MEANINGS if not name.startswith("eval/")}
     assert reported == of_steps - {"policy/age"}, "that one is the loop's"
 
@@ -67,7 +67,7 @@ class Waiting:
         return 20
 
     async def versions(self, line: str) -> Sequence[Version]:
-        one = Version(line=line, number=19, parent=18, state="live", created_at=0.0, path="", sha256="")
+        one = Version(line=line, number=19, parent=18, state="live", created_at=0.0, weights=folder_ref("", ""))
         return [*(replace(one, number=n, parent=n - 1, state="retired") for n in range(1, 19)), one]
 
     async def waiting_samples(self, line: str | None, limit: int) -> list[Sample]:

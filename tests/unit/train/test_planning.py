@@ -13,8 +13,9 @@ from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.planning import Planner, PlanSettings, is_stale
 from openclaw_rl.types import Lesson, Sample, Skip, Step, Version, VersionSpan, VersionState
-from tests.unit.train.made import sample
-from tests.unit.train.stored import put_samples
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples
+from tests.factories.weights import folder_ref
 
 LINE = "local"
 
@@ -57,8 +58,7 @@ async def take(store: SqliteStore, step: Step, state: VersionState = "live") -> 
         parent=step.parent,
         state="candidate",
         created_at=0.0,
-        path=f"/v{step.number}/weights",
-        sha256="",
+        weights=folder_ref(f"/v{step.number}/weights", ""),
     )
     await store.lessons.finish_step(replace(step, state="done"), version)
     gate = {"live_at": 0.0} if state == "live" else None

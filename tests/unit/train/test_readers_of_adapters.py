@@ -15,10 +15,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
-from openclaw_rl.train.checkpoint import WEIGHTS
-from openclaw_rl.train.trainer import Trainer
+from openclaw_rl.train.worker.checkpoint import WEIGHTS
+from openclaw_rl.train.worker.trainer import TorchTrainer
+from tests.factories.orders import order, sample
 from tests.unit.model.oracle import CPU, compute, load_network, make_model, some_ids
-from tests.unit.train.made import order, sample
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
@@ -45,7 +45,7 @@ def targets(request: pytest.FixtureRequest) -> str:
 def trained(model: Path, folder: Path, targets: str) -> Path:
     """The published folder behind two steps."""
     wanted = ["all-linear"] if targets == "all-linear" else list(ATTENTION)
-    trainer = Trainer(model, device=CPU, dtype=torch.float32)
+    trainer = TorchTrainer(model, device=CPU, dtype=torch.float32)
     parent = None
     for number in (1, 2):
         given = sample(number, num_hints=0, advantage=1.0, logprobs=None)
@@ -53,7 +53,7 @@ def trained(model: Path, folder: Path, targets: str) -> Path:
             name: tuple(token % VOCAB_SIZE for token in getattr(given, name)) for name in ("prompt_ids", "response_ids")
         }
         changed = sample(number, num_hints=0, advantage=1.0, logprobs=None, **ids)
-        report = trainer.step(order(folder, number, changed, parent=parent, lora_target_modules=wanted))
+        report = trainer.step(*order(folder, number, changed, parent=parent, lora_target_modules=wanted))
         assert report.state == "done"
         parent = str(folder / f"v{number}")
     return folder / "v2" / WEIGHTS

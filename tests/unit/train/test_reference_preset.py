@@ -21,15 +21,13 @@ from transformers import LlamaForCausalLM
 
 from openclaw_rl.config import Config, load_config
 from openclaw_rl.credit.loop import CreditLoop
-from openclaw_rl.credit.settings import CreditSettings
+from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.train.trainer import Trainer
-from openclaw_rl.train.wire import StepOrder, StepReport
-from openclaw_rl.types import Message, Sample, Sampling, Turn
-from tests.tiny import build_tiny_model
-from tests.unit.credit.made import (
+from openclaw_rl.train.worker.trainer import TorchTrainer
+from openclaw_rl.types import Message, Sample, Sampling, StepOrder, StepReport, Turn
+from tests.factories.conversations import (
     HINT,
     MODEL,
     credits_of,
@@ -39,6 +37,8 @@ from tests.unit.credit.made import (
     put_conversation,
     scored,
 )
+from tests.factories.orders import weights_of
+from tests.tiny import build_tiny_model
 from tests.unit.train.objective import plain
 
 TEMPERATURE = 0.6
@@ -88,18 +88,17 @@ async def credited(store: SqliteStore, renderer: Renderer, chosen: Config) -> li
     return [sample for credit in (await credits_of(store)).values() for sample in credit.samples]
 
 
-def take(trainer: Trainer, folder: Path, number: int, chosen: Config, samples: list[Sample]) -> StepReport:
+def take(trainer: TorchTrainer, folder: Path, number: int, chosen: Config, samples: list[Sample]) -> StepReport:
     order = StepOrder(
         line="ann",
         number=number,
-        parent=None if number == 1 else str(folder / f"v{number - 1}"),
+        parent=None if number == 1 else weights_of(folder / f"v{number - 1}"),
         parent_number=number - 1,
-        target=str(folder / f"v{number}"),
         seed=0,
         settings=chosen.training.model_dump(mode="json"),
         samples=tuple(samples),
     )
-    report = trainer.step(order)
+    report = trainer.step(order, folder / f"v{number}")
     assert report.state == "done", report.reason
     return report
 
@@ -186,7 +185,7 @@ async def test_two_judged_turns_become_the_published_step(tiny: Path, store: Sql
     assert HINT in renderer.decode(hinted.teacher_prompt(hinted.candidates[0]))
     assert unhinted.teacher_prompt(unhinted.candidates[0]) == unhinted.prompt_ids
 
-    trainer = Trainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
+    trainer = TorchTrainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
     take(trainer, tmp_path, 1, config("training.learning_rate=0.003"), samples)
     report = take(trainer, tmp_path, 2, chosen, samples)
 
@@ -220,5 +219,5 @@ async def test_the_default_recipe_is_another_step(tiny: Path, store: SqliteStore
     assert hinted.advantages[0] == -1.0
     assert unhinted.advantages[0] == pytest.approx(2.0), "the mean of one −1 is its baseline"
     assert (unhinted.w_opd, unhinted.candidates) == (0.0, ())
-    report = take(Trainer(tiny, device=torch.device("cpu"), dtype=torch.float32), tmp_path, 1, chosen, samples)
+    report = take(TorchTrainer(tiny, device=torch.device("cpu"), dtype=torch.float32), tmp_path, 1, chosen, samples)
     assert report.metrics["sample/importance"] != 1.0

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from openclaw_rl.types import Candidate, Credit, Evidence, Message, Sample, Skip, Verdict, VersionSpan, Vote, sample_id
+from openclaw_rl.types import (
+    Candidate,
+    Credit,
+    Evidence,
+    Message,
+    Sample,
+    Score,
+    Skip,
+    Verdict,
+    VersionSpan,
+    Vote,
+    sample_id,
+)
 
 REPLY = Message(role="assistant", content="fine")
 SAID = (Message(role="user", content="thanks"),)
@@ -89,3 +101,17 @@ def test_a_credit_is_samples_or_a_reason() -> None:
         replace(credit, skip=Skip.NEUTRAL)
     with pytest.raises(ValueError, match="samples"):
         replace(credit, samples=())
+
+
+@pytest.mark.parametrize(
+    ("score", "value", "reward"), [(1, None, 1.0), (-1, -0.2, -0.2), (0, 0.0, 0.0), (None, None, None)]
+)
+def test_what_a_verdict_is_worth(score: Score | None, value: float | None, reward: float | None) -> None:
+    verdict = Verdict(outcome="abstained" if score is None else "scored", score=score, value=value, reason="r")
+    assert verdict.reward == reward
+
+
+@pytest.mark.parametrize(("score", "value"), [(1, -0.2), (0, 0.1), (-1, 0.0), (None, 1.0), (1, float("inf"))])
+def test_a_vote_is_the_sign_of_its_value(score: Score | None, value: float) -> None:
+    with pytest.raises(ValueError, match="came with score"):
+        Verdict(outcome="abstained" if score is None else "scored", score=score, value=value, reason="r")

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from openclaw_rl.types import Lesson, Step, Version, VersionState, ancestry, num_steps_since, plan_undoing, stranded
+from tests.factories.weights import folder_ref
 
 
 def version(number: int, parent: int, state: VersionState = "retired", *, kept: bool = True) -> Version:
     path = f"/v{number}/weights" if kept else ""
-    return Version(line="local", number=number, parent=parent, state=state, created_at=1.0, path=path, sha256="ab")
+    return Version(
+        line="local", number=number, parent=parent, state=state, created_at=1.0, weights=folder_ref(path, "ab")
+    )
 
 
 def step(number: int, parent: int, *samples: str, replayed: tuple[str, ...] = ()) -> Step:
@@ -60,11 +63,11 @@ def test_a_lesson_that_was_only_replayed_is_undone_from_there() -> None:
 
 @pytest.mark.parametrize(("gone", "unusable"), [((2,), ()), ((), (2,))])
 def test_where_the_files_are_gone_an_earlier_version_answers(gone: tuple[int, ...], unusable: tuple[int, ...]) -> None:
-    versions = [replace(one, path="") if one.number in gone else one for one in WAY]
+    versions = [replace(one, weights=None) if one.number in gone else one for one in WAY]
     plan = plan_undoing(versions, STEPS, of("c.0"), unusable=unusable)
     assert (plan.back_to, plan.undone) == (1, (2, 3, 4))
     assert (plan.rebuilt, plan.holding) == ((2, 3, 4), (3, 4)), "step 2 is taken again, and its files may stay"
-    gone_all = [one if one.number > 2 else replace(one, path="") for one in WAY]
+    gone_all = [one if one.number > 2 else replace(one, weights=None) for one in WAY]
     assert plan_undoing(gone_all, STEPS, of("c.0")).back_to == 0
 
 

@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from openclaw_rl.types import Version, VersionState, candidate_chain, head_number
+from tests.factories.weights import folder_ref
 
 
 def made(*rows: tuple[int, int, VersionState]) -> list[Version]:
     return [
-        Version(line="ann", number=number, parent=parent, state=state, created_at=0.0, path=f"/v{number}", sha256="")
+        Version(
+            line="ann", number=number, parent=parent, state=state, created_at=0.0, weights=folder_ref(f"/v{number}", "")
+        )
         for number, parent, state in rows
     ]
 
@@ -51,5 +54,5 @@ def test_a_chain_stands_on_what_answers(rows: list[tuple[int, int, VersionState]
 
 def test_nobody_builds_on_files_that_are_gone() -> None:
     first, second, third = made((1, 0, "live"), (2, 1, "no_effect"), (3, 2, "no_effect"))
-    assert head_number([first, second, replace(third, path="")]) == 2
-    assert head_number([first, replace(second, path=""), third]) == 3
+    assert head_number([first, second, replace(third, weights=None)]) == 2
+    assert head_number([first, replace(second, weights=None), third]) == 3

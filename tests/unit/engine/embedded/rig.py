@@ -11,7 +11,7 @@ from torch import Tensor
 
 from openclaw_rl.engine.embedded.cache import Strands, reuse_rule
 from openclaw_rl.engine.embedded.runner import NetworkRunner
-from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Scheduler, Weights
+from openclaw_rl.engine.embedded.scheduler import AnswerJob, EngineWeights, Job, ReadingJob, Result, Scheduler
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.architecture import MODULES, Architecture, Rope
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Network
@@ -87,13 +87,13 @@ def adapter(seed: int, rank: int = 3) -> AdapterWeights:
     return made
 
 
-def weights(label: str = "v0", rule: str = "exact", *, seed: int = 0) -> Weights:
+def weights(label: str = "v0", rule: str = "exact", *, seed: int = 0) -> EngineWeights:
     """Version n > 0 of the line `v` is adapter n on the network `seed`."""
     number = int(label[1:])
-    return Weights(label, runner(seed), adapter(number) if number else None, reuse_rule(rule)(label))
+    return EngineWeights(label, runner(seed), adapter(number) if number else None, reuse_rule(rule)(label))
 
 
-def plain_logits(token_ids: Sequence[int], given: Weights) -> Tensor:
+def plain_logits(token_ids: Sequence[int], given: EngineWeights) -> Tensor:
     """[T, V]: one forward pass over the whole sequence, without cache, chunks or company."""
     runs = given.runner
     assert isinstance(runs, NetworkRunner)
@@ -112,7 +112,7 @@ def plain_logits(token_ids: Sequence[int], given: Weights) -> Tensor:
         return net.logits(net.hidden(torch.tensor(token_ids), torch.arange(size), attend, lora))
 
 
-def plain_logprobs(token_ids: Sequence[int], start: int, given: Weights, temperature: float = 1.0) -> list[float]:
+def plain_logprobs(token_ids: Sequence[int], start: int, given: EngineWeights, temperature: float = 1.0) -> list[float]:
     """Of the tokens from `start` on."""
     logprobs = (plain_logits(token_ids[:-1], given) / temperature).log_softmax(-1)
     return [float(logprobs[i - 1, token_ids[i]]) for i in range(start, len(token_ids))]
@@ -126,7 +126,7 @@ def scheduler(*, max_tokens: int = 100_000, max_active: int = 8, prefill_chunk: 
 
 def answer(
     token_ids: Sequence[int],
-    given: Weights | None = None,
+    given: EngineWeights | None = None,
     *,
     max_tokens: int = 8,
     name: str = "r",
@@ -134,7 +134,7 @@ def answer(
     stop: tuple[int, ...] = (),
     exact: bool = False,
     **options: object,
-) -> Answer:
+) -> AnswerJob:
     sampling = Sampling(max_tokens=max_tokens, **{"temperature": 0.0, **options})  # type: ignore[arg-type]
     request = GenerateRequest(
         request_id=name,
@@ -144,12 +144,12 @@ def answer(
         priority=priority,
         exact=exact,
     )
-    return Answer(request, given or weights(), max_tokens)
+    return AnswerJob(request, given or weights(), max_tokens)
 
 
-def reading(token_ids: Sequence[int], start: int, given: Weights | None = None, **options: object) -> Reading:
+def reading(token_ids: Sequence[int], start: int, given: EngineWeights | None = None, **options: object) -> ReadingJob:
     settings = {"temperature": 1.0, "top": 0, "priority": 1, **options}
-    return Reading(list(token_ids), start, given or weights(), **settings)  # type: ignore[arg-type]
+    return ReadingJob(list(token_ids), start, given or weights(), **settings)  # type: ignore[arg-type]
 
 
 def run(scheduled: Scheduler, *jobs: Job, max_steps: int = 500) -> dict[Job, list[Result]]:

@@ -12,7 +12,7 @@ import pytest
 
 from openclaw_rl.engine.embedded.cache import Strands
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
-from openclaw_rl.engine.embedded.scheduler import Scheduler, Weights
+from openclaw_rl.engine.embedded.scheduler import EngineWeights, Scheduler
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
 from openclaw_rl.types import (
     BACKGROUND,
@@ -24,6 +24,7 @@ from openclaw_rl.types import (
     Sampling,
     ScoreRequest,
 )
+from tests.factories.weights import folder_ref
 from tests.unit.engine.embedded import rig
 from tests.unit.engine.prompts import all_deltas, ask, until_error, whole
 
@@ -40,8 +41,8 @@ STATE = EngineState(
 )
 
 
-def loaded(publication: Publication) -> Weights:
-    if publication.path == "broken":
+def loaded(publication: Publication) -> EngineWeights:
+    if publication.weights == folder_ref("/broken", publication.sha256):
         raise EngineRefused("the checksum differs", code="checksum_mismatch")
     return rig.weights(publication.version)
 
@@ -51,7 +52,7 @@ def make(
     max_active: int = 8,
     max_queued: int = 64,
     max_tokens: int = 20_000,
-    load: Callable[[Publication], Weights] = loaded,
+    load: Callable[[Publication], EngineWeights] = loaded,
 ) -> EmbeddedEngine:
     scheduler = Scheduler(
         Strands(rig.runner(0).new_storage, max_tokens=max_tokens), max_active=max_active, prefill_chunk=32
@@ -73,8 +74,8 @@ async def engine() -> AsyncIterator[EmbeddedEngine]:
     await made.close()
 
 
-def publication(version: str, *, path: str = "", live: bool = True) -> Publication:
-    return Publication(version=version, path=path, sha256=f"sum of {version}", live=live)
+def publication(version: str, *, path: str = "/whole", live: bool = True) -> Publication:
+    return Publication(version=version, weights=folder_ref(path, f"sum of {version}"), live=live)
 
 
 def check(answer: Delta, prompt: list[int]) -> None:
@@ -164,10 +165,10 @@ async def test_a_candidate_is_served_when_it_is_asked_for_and_goes_live_later(en
 
 async def test_what_cannot_be_loaded_changes_nothing(engine: EmbeddedEngine) -> None:
     with pytest.raises(EngineRefused, match="checksum"):
-        await engine.publish(publication("v1", path="broken"))
+        await engine.publish(publication("v1", path="/broken"))
     await engine.publish(publication("v1"))
     with pytest.raises(EngineRefused, match="same bytes for ever") as refused:
-        await engine.publish(Publication(version="v1", path="", sha256="another"))
+        await engine.publish(Publication(version="v1", weights=folder_ref("/nowhere", "another")))
     assert refused.value.status == 409
     state = await engine.state()
     assert (state.versions, state.live_version) == (("v0", "v1"), "v1")
@@ -196,7 +197,7 @@ async def test_loading_does_not_hold_up_answers() -> None:
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slow(publication: Publication) -> Weights:
+    def slow(publication: Publication) -> EngineWeights:
         asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
         return loaded(publication)
 
@@ -337,7 +338,7 @@ async def test_a_label_names_the_same_bytes_also_after_it_was_retired(engine: Em
     await engine.publish(publication("v2"))
     await engine.retire("v1")
     with pytest.raises(EngineRefused, match="same bytes for ever"):
-        await engine.publish(Publication(version="v1", path="", sha256="another"))
+        await engine.publish(Publication(version="v1", weights=folder_ref("/nowhere", "another")))
     await engine.publish(publication("v1"))
     assert (await engine.state()).live_version == "v1"
 
@@ -356,7 +357,7 @@ async def test_a_publish_whose_caller_leaves_is_finished() -> None:
     gate = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def slow(wanted: Publication) -> Weights:
+    def slow(wanted: Publication) -> EngineWeights:
         asyncio.run_coroutine_threadsafe(gate.wait(), loop).result()
         return loaded(wanted)
 

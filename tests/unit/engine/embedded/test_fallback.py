@@ -16,9 +16,10 @@ from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.loading import load_engine
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.errors import EngineRefused
-from openclaw_rl.model.checksum import folder_sha256
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.model.foreign import load_model, new_adapter, save_adapter
 from openclaw_rl.types import BASE_VERSION, Publication
+from tests.factories.weights import folder_ref
 from tests.unit.engine.prompts import ask, whole
 
 CPU = torch.device("cpu")
@@ -80,7 +81,7 @@ def make_adapter(model: Path, target: Path, *, seed: int) -> Publication:
         if parameter.requires_grad:
             parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
     save_adapter(worn, target)
-    return Publication(version=target.name, path=str(target), sha256=folder_sha256(target), live=True)
+    return Publication(version=target.name, weights=folder_ref(str(target), folder_sha256(target)), live=True)
 
 
 def plain_logprobs(model: Any, answer: tuple[int, ...]) -> list[float]:
@@ -104,7 +105,7 @@ async def test_published_adapters_answer_as_peft_does_and_the_base_goes_on(
         answer = await greedy(engine)
         assert answer.version == name
         oracle: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        worn = peft.PeftModel.from_pretrained(oracle, publication.path).eval()
+        worn = peft.PeftModel.from_pretrained(oracle, tmp_path / name).eval()
         assert answer.logprobs == pytest.approx(plain_logprobs(worn, answer.token_ids), abs=1e-4)
         said[name] = answer.logprobs
     for name, logprobs in said.items():
@@ -133,19 +134,19 @@ async def test_full_weights_are_published_beside_the_base(
         parameter.data.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(tmp_path / "v1")
     await engine.publish(
-        Publication(version="v1", path=str(tmp_path / "v1"), sha256=folder_sha256(tmp_path / "v1"), live=True)
+        Publication(version="v1", weights=folder_ref(str(tmp_path / "v1"), folder_sha256(tmp_path / "v1")), live=True)
     )
     answer = await greedy(engine)
     assert answer.logprobs != pytest.approx(before.logprobs, abs=0.05)
     assert answer.logprobs == pytest.approx(plain_logprobs(model, answer.token_ids), abs=1e-4)
     other = folders["gemma2" if folder.name == "qwen2" else "qwen2"]
     with pytest.raises(EngineRefused, match="another architecture"):
-        await engine.publish(Publication(version="v2", path=str(other), sha256=folder_sha256(other)))
+        await engine.publish(Publication(version="v2", weights=folder_ref(str(other), folder_sha256(other))))
     model.model.layers[1].mlp.up_proj.weight.data[3, 5] = float("nan")
     model.save_pretrained(tmp_path / "v3")
     with pytest.raises(EngineRefused, match="not finite"):
         await engine.publish(
-            Publication(version="v3", path=str(tmp_path / "v3"), sha256=folder_sha256(tmp_path / "v3"))
+            Publication(version="v3", weights=folder_ref(str(tmp_path / "v3"), folder_sha256(tmp_path / "v3")))
         )
 
 
@@ -162,7 +163,9 @@ async def test_what_was_not_published_or_does_not_fit_is_refused(
     async def refused(match: str, changed: dict[str, torch.Tensor]) -> None:
         save_file(changed, path)
         with pytest.raises(EngineRefused, match=match):
-            await engine.publish(Publication(version="v1", path=publication.path, sha256=folder_sha256(path.parent)))
+            await engine.publish(
+                Publication(version="v1", weights=folder_ref(str(path.parent), folder_sha256(path.parent)))
+            )
 
     await refused("not finite", {name: tensor * float("inf") for name, tensor in tensors.items()})
     await refused("not of rank 4", {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()})

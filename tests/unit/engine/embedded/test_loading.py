@@ -20,9 +20,10 @@ from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.errors import ConfigError, EngineRefused, ModelError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.architecture import Architecture
-from openclaw_rl.model.checksum import folder_sha256
 from openclaw_rl.model.files import resolve_model
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.types import BASE_VERSION, Delta, Publication
+from tests.factories.weights import folder_ref
 from tests.tiny import CONTEXT_WINDOW
 from tests.unit.engine.prompts import ask, whole
 
@@ -164,7 +165,7 @@ async def test_an_adapter_from_disk_answers_as_the_merged_model(folders: dict[st
         oracle.load_state_dict(state)
         engine = load_engine(folder, options())
         publication = Publication(
-            version="v1", path=str(tmp_path / family), sha256=folder_sha256(tmp_path / family), live=True
+            version="v1", weights=folder_ref(str(tmp_path / family), folder_sha256(tmp_path / family)), live=True
         )
         await engine.publish(publication)
         answer = await run(engine, PROMPTS[2], temperature=0.0)
@@ -198,17 +199,17 @@ async def test_full_weights_are_published_beside_the_base(folders: dict[str, Pat
         parameter.data.add_(torch.randn_like(parameter) * 0.05)
     model.save_pretrained(other)
     engine = load_engine(folders["qwen3"], options())
-    await engine.publish(Publication(version="v1", path=str(other), sha256=folder_sha256(other)))
+    await engine.publish(Publication(version="v1", weights=folder_ref(str(other), folder_sha256(other))))
     answer = await run(engine, PROMPTS[2], temperature=0.0)
     plain = plain_logprobs(model, PROMPTS[2], answer.token_ids, 1.0)
     assert answer.logprobs == pytest.approx(plain.max(-1).values.tolist(), abs=1e-4)
     with pytest.raises(EngineRefused, match="another architecture"):
         await engine.publish(
-            Publication(version="v2", path=str(folders["llama"]), sha256=folder_sha256(folders["llama"]))
+            Publication(version="v2", weights=folder_ref(str(folders["llama"]), folder_sha256(folders["llama"])))
         )
     model.model.layers[1].mlp.up_proj.weight.data[3, 5] = float("nan")
     model.save_pretrained(tmp_path / "broken")
-    broken = Publication(version="v3", path=str(tmp_path / "broken"), sha256=folder_sha256(tmp_path / "broken"))
+    broken = Publication(version="v3", weights=folder_ref(str(tmp_path / "broken"), folder_sha256(tmp_path / "broken")))
     with pytest.raises(EngineRefused, match=r"layers\.1\.mlp\.up_proj\.weight .* not finite"):
         await engine.publish(broken)
     state = await engine.state()

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openclaw_rl.engine.admission import COLDEST, LARGEST_BIAS, LARGEST_PENALTY
 from openclaw_rl.engine.embedded.sampling import Draws, Row, draw, gather_logprobs, invert, truncate, uniform
+from openclaw_rl.engine.worker.admission import COLDEST, LARGEST_BIAS, LARGEST_PENALTY
 from openclaw_rl.types import Sampling
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import MIN_OLDER
-from openclaw_rl.engine.embedded.runner import NetworkRunner, Piece
-from openclaw_rl.engine.embedded.scheduler import Answer, Job, Reading, Result, Weights
+from openclaw_rl.engine.embedded.runner import NetworkRunner, SequencePiece
+from openclaw_rl.engine.embedded.scheduler import AnswerJob, EngineWeights, Job, ReadingJob, Result
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.types import BACKGROUND, PERSON, Delta, Scored
@@ -121,7 +121,7 @@ def test_where_each_prompt_has_its_price_running_answers_wait_for_one_at_a_time(
     monkeypatch.setattr(NetworkRunner, "is_launch_bound", True)
     scheduled, passes, run = rig.scheduler(prefill_chunk=64), list[list[int]](), rig.runner(0).run
 
-    def counted(pieces: Sequence[Piece]) -> list[Tensor]:
+    def counted(pieces: Sequence[SequencePiece]) -> list[Tensor]:
         passes.append([len(piece.token_ids) for piece in pieces])
         return run(pieces)
 
@@ -297,7 +297,7 @@ def test_a_row_of_nan_fails_alone() -> None:
     poisoned = rig.adapter.__wrapped__(9)
     for parameter in poisoned.parameters():
         parameter.fill_(float("nan"))
-    bad = rig.answer(PROMPT, Weights("v9", broken.runner, poisoned, broken.may_reuse), max_tokens=4)
+    bad = rig.answer(PROMPT, EngineWeights("v9", broken.runner, poisoned, broken.may_reuse), max_tokens=4)
     scored = rig.reading(PROMPT, 2, bad.weights)
     good = rig.answer(PROMPT, max_tokens=4)
     results = rig.run(rig.scheduler(), bad, good, scored)
@@ -410,12 +410,12 @@ def test_random_arrivals_cancels_forks_and_updates_stay_exact(data: st.DataObjec
         for _ in range(data.draw(st.integers(0, 4))):
             for job, result in scheduled.step():
                 got.setdefault(job, []).append((job, result))
-                if isinstance(job, Answer) and job.over:
+                if isinstance(job, AnswerJob) and job.over:
                     texts.append(job.token_ids[:120])
     for job, results in rig.run(scheduled).items():
         got.setdefault(job, []).extend(results)
     for job, results in got.items():
-        if isinstance(job, Reading):
+        if isinstance(job, ReadingJob):
             ((_, scored),) = results
             assert isinstance(scored, Scored)
             expected = rig.plain_logprobs(job.token_ids, job.start, job.weights)

@@ -1,10 +1,10 @@
-"""The number that a reply settles on, and the verdict of a grading comment."""
+"""The number that a reply settles on."""
 
 from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.detectors import final_number, is_correct, verdict
+from openclaw_rl.evaluation.detectors.numbers import final_number, is_correct
 
 
 @pytest.mark.parametrize(
@@ -140,68 +140,3 @@ def test_wrong(text: str, answer: str) -> None:
 )
 def test_no_number(text: str) -> None:
     assert final_number(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("Your answer is correct, well done.", True),
-        ("There are no mistakes in it.", True),
-        ("All steps are right.", True),
-        ("Nothing wrong here.", True),
-        ("The second step is wrong.", False),
-        ("Good start, but there is a mistake in the sum.", False),
-        ("That isn’t quite right.", False),
-        ("It should be 28, not 26.", False),
-        ("You added correctly, but the result is incorrect.", False),
-        ("The correct answer is 28.", None),
-        ("Thank you for your work.", None),
-        ("", None),
-        ("It is not entirely correct.", False),
-        ("That doesn't look right.", False),
-        ("That doesn’t seem to be right to me.", False),
-        ("This is far from correct.", False),
-        ("Hardly correct.", False),
-        ("It is not at all correct.", False),
-        ("That's not the right one.", False),
-        ("That is **not** quite **correct**.", False),
-        ("None of the steps is correct.", False),
-        ("Not all steps are right.", False),
-        ("I cannot call this accurate.", False),
-        ("It was never right.", False),
-        ("That isnt correct.", False),
-        ("No full marks for this.", False),
-        ("Neither right nor complete.", False),
-        ("You failed to find the correct answer.", False),
-        ("You fail to correct it, all right.", True),
-        ("The sum is right, the rest is not very accurate.", False),
-        ("This is not the correct answer.", False),
-        ("Everything is right; I could not find a single mistake.", True),
-        ("All correct, and there isn't any error.", True),
-        ("You are never wrong.", True),
-        ("I don't see anything incorrect.", True),
-        ("You did not make any mistakes.", True),
-        ("The work contains no obvious errors.", True),
-        ("It is free of errors.", True),
-        ("None of your steps are wrong.", True),
-        ("Nothing is wrong with it.", True),
-        ("No mistakes here, not one error.", True),
-        ("No mistakes at first, but the last step is wrong.", False),
-        ("You did not notice the mistake in step two.", False),
-        ("Do not repeat this error.", False),
-        ("Not everything is wrong.", False),
-        ("There are hardly any mistakes.", False),
-        ("No it should be 28.", False),
-        ("No doubt it is correct.", True),
-        ("It is without a doubt right.", True),
-        ("It is not only right but short.", True),
-        ("You couldn't be more right.", True),
-        ("Don't worry, it is correct.", True),
-        ("It was not easy but it is right.", True),
-        ("It is not long. Correct.", True),
-        ("You had no need to correct anything.", True),
-        ("This is not what anybody in my class would have called right.", True),
-    ],
-)
-def test_verdict(text: str, found: bool | None) -> None:
-    assert verdict(text) is found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.detectors import Markup, friendly, markup, steps, without_friendly
+from openclaw_rl.evaluation.detectors.shape import Markup, friendly, markup, steps, without_friendly
 
 
 @pytest.mark.parametrize(

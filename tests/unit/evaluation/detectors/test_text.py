@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.evaluation.detectors import content_words, sentences, visible, words
+from openclaw_rl.evaluation.detectors.text import content_words, sentences, visible, words
 
 
 @pytest.mark.parametrize(

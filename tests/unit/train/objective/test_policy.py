@@ -9,9 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, policy_loss, sequence_log_ratio
+from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, sequence_log_ratio
 from tests.unit.train.objective import plain
 from tests.unit.train.objective.cases import F64
+
+CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 
 logprobs = st.floats(-60, 0)
 pairs = st.lists(st.tuples(logprobs, logprobs, st.floats(-3, 3)), min_size=1, max_size=8)
@@ -20,7 +22,7 @@ pairs = st.lists(st.tuples(logprobs, logprobs, st.floats(-3, 3)), min_size=1, ma
 @given(pairs, st.sampled_from([None, 1.5, 3.0]))
 def test_the_loss_is_the_formula(tokens: list[tuple[float, float, float]], dual: float | None) -> None:
     new, old, advantages = torch.tensor(tokens, dtype=F64).unbind(-1)
-    loss, clipped = policy_loss(new, old, advantages, clip_low=0.2, clip_high=0.28, dual_clip=dual)
+    loss, clipped = clipped_surrogate(new - old, advantages, **CLIP, dual_clip=dual)
     expected = [plain.surrogate(n - o, a, 0.2, 0.28, dual) for n, o, a in tokens]
     torch.testing.assert_close(loss, torch.tensor([value for value, _ in expected], dtype=F64))
     assert clipped.tolist() == [was_clipped for _, was_clipped in expected]
@@ -40,19 +42,15 @@ def test_the_loss_is_the_formula(tokens: list[tuple[float, float, float]], dual:
     ],
 )
 def test_by_hand(ratio: float, advantage: float, dual: float | None, loss: float, is_clipped: bool) -> None:
-    found, clipped = policy_loss(
-        torch.tensor([math.log(ratio)], dtype=F64),
-        torch.zeros(1, dtype=F64),
-        torch.tensor([advantage], dtype=F64),
-        dual_clip=dual,
-    )
+    log_ratio, advantages = torch.tensor([math.log(ratio)], dtype=F64), torch.tensor([advantage], dtype=F64)
+    found, clipped = clipped_surrogate(log_ratio, advantages, **CLIP, dual_clip=dual)
     assert found.item() == pytest.approx(loss)
     assert clipped.item() == is_clipped
 
 
 def test_a_ratio_stays_finite_and_its_gradient_too() -> None:
     new = torch.tensor([0.0, -500.0], requires_grad=True)
-    loss, _ = policy_loss(new, torch.tensor([-500.0, 0.0]), torch.tensor([-1.0, 1.0]))
+    loss, _ = clipped_surrogate(new - torch.tensor([-500.0, 0.0]), torch.tensor([-1.0, 1.0]), **CLIP)
     loss.sum().backward()
     assert loss[0].item() == pytest.approx(math.exp(20))
     assert new.grad is not None
@@ -62,7 +60,7 @@ def test_a_ratio_stays_finite_and_its_gradient_too() -> None:
 def test_at_a_ratio_of_one_the_gradient_is_that_of_reinforce() -> None:
     new = torch.tensor([-1.0, -2.0, -3.0], dtype=F64, requires_grad=True)
     advantages = torch.tensor([1.0, -0.5, 0.0], dtype=F64)
-    loss, _ = policy_loss(new, new.detach(), advantages)
+    loss, _ = clipped_surrogate(new - new.detach(), advantages, **CLIP)
     loss.sum().backward()
     assert new.grad is not None
     assert new.grad.tolist() == [-1.0, 0.5, 0.0]
@@ -73,7 +71,7 @@ def test_gradients(dual: float | None) -> None:
     generator = torch.Generator().manual_seed(3)
     new, old, advantages = torch.randn(3, 20, generator=generator, dtype=F64).mul(0.6)
     new.requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: policy_loss(x, old, advantages, dual_clip=dual)[0], new)
+    assert torch.autograd.gradcheck(lambda x: clipped_surrogate(x - old, advantages, **CLIP, dual_clip=dual)[0], new)
 
 
 @given(pairs)

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from openclaw_rl.train.objective.hints import subset
 from openclaw_rl.train.objective.settings import SubsetMode
-from openclaw_rl.train.objective.subset import subset
 from tests.unit.train.objective import plain
 
 MODES: tuple[SubsetMode, ...] = get_args(SubsetMode)

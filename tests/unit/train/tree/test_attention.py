@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from openclaw_rl.train.plain import PackedAttention
+from openclaw_rl.train.passes.plain import PackedAttention
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Path
 from openclaw_rl.train.tree.kernels import Bucketed, CpuKernel, Kernels

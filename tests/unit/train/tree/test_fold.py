@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.train.sequences import Sequenced
+from openclaw_rl.train.passes.sequences import Sequenced
 from openclaw_rl.train.tree.fold import Fold, Tree
 
 FEW = st.integers(0, 2)

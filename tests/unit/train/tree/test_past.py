@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openclaw_rl.model.network import Network
-from openclaw_rl.train.reader import NetworkReader, Reader, RecallingReader
-from openclaw_rl.train.sequences import Sequenced
+from openclaw_rl.train.passes.reader import NetworkReader, Reader, RecallingReader
+from openclaw_rl.train.passes.sequences import Sequenced
 from openclaw_rl.train.tree.fold import Fold
 from openclaw_rl.train.tree.past import MIN_TOKENS, cut
-from tests.unit.train.learners import random_network, shape
+from tests.factories.networks import random_network, shape
 
 IDS = tuple(random.Random(1).choices(range(10, 97), k=400))
 
@@ -112,6 +112,6 @@ def test_a_root_in_front_of_the_one_that_is_known(network: Network) -> None:
 
 def test_what_does_not_fit_is_not_remembered(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     recalling = RecallingReader(network)
-    monkeypatch.setattr("openclaw_rl.train.reader.PAST_SHARE", 0.0)
+    monkeypatch.setattr("openclaw_rl.train.passes.reader.PAST_SHARE", 0.0)
     hidden(recalling, hinted(200))
     assert recalling._past is None

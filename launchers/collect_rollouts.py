@@ -1,0 +1,5 @@
+"""Writes conversations to files while they happen: openclaw-rl rollouts collect."""
+
+from launch import run
+
+run()

@@ -1,0 +1,3 @@
+#!/bin/bash
+# GUI agents: refused until environments are there.
+source "$(dirname "$0")/launch.sh"

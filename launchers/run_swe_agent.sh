@@ -1,0 +1,3 @@
+#!/bin/bash
+# Software engineering agents: refused until environments are there.
+source "$(dirname "$0")/launch.sh"

@@ -1,0 +1,5 @@
+"""Serves the model and records: openclaw-rl serve."""
+
+from launch import run
+
+run()

@@ -1,0 +1,5 @@
+"""Trains on collected rollouts: openclaw-rl train."""
+
+from launch import run
+
+run()

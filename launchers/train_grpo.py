@@ -1,0 +1,5 @@
+"""Binary RL under torchrun, with one process: openclaw-rl up --config configs/binary.yaml."""
+
+from launch import run
+
+run()

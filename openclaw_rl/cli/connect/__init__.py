@@ -1,0 +1,1 @@
+"""`openclaw-rl connect`: agents that people have ask this server."""

@@ -1,0 +1,1 @@
+"""`openclaw-rl demo`: a simulated user, and what the model learns from it."""

@@ -1,0 +1,236 @@
+"""Facts about this machine to findings: what is in order, what deserves a remark, what is broken, and the remedy.
+
+Pure: the facts come from `probes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+
+from openclaw_rl.cli.connect.clients import BIG_MODEL, Client
+from openclaw_rl.cli.screen import size
+from openclaw_rl.config import EngineConfig
+from openclaw_rl.config.keys import limit_of
+from openclaw_rl.model.files import ModelFiles
+from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
+from openclaw_rl.views.health import Backlog, CheckResult, Unscored
+
+GB = 1_000_000_000
+_WORKER_BYTES = 1 * GB
+"""What the worker needs beside the weights: torch and its libraries about 0.5 GB, the rest for caches."""
+_AGENT_WINDOW = 32_768
+_CPU_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_bf16": "AMX",
+    "asimd": "NEON",
+}
+_UNREAD = "unknown language"
+"""How the rules judge begins its reason for a message that it cannot read; the remedy follows."""
+_OLDEST_PYTHON = (3, 11)
+_SQLITE_WITHOUT_RESET_BUG = (3, 51, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchFacts:
+    """What torch says about itself in a process of its own; `error` when it could not even be imported."""
+
+    version: str = ""
+    devices: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """The configured model as it lies on this machine: whole, damaged (`problem`), or not there yet."""
+
+    name: str
+    files: ModelFiles | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFile:
+    """Something in the data directory that others than its owner can reach, or that belongs to somebody else."""
+
+    path: Path
+    mode: int
+    wanted: int
+    foreign: bool = False
+
+
+def ok(name: str, text: str, remedy: str = "") -> CheckResult:
+    return CheckResult(name=name, state="ok", text=text, remedy=remedy)
+
+
+def remark(name: str, text: str, remedy: str) -> CheckResult:
+    return CheckResult(name=name, state="remark", text=text, remedy=remedy)
+
+
+def broken(name: str, text: str, remedy: str) -> CheckResult:
+    return CheckResult(name=name, state="broken", text=text, remedy=remedy)
+
+
+def check_python(version: tuple[int, int, int]) -> CheckResult:
+    text = ".".join(map(str, version))
+    if version < _OLDEST_PYTHON:
+        return broken("Python", f"{text} is too old", "use Python 3.11 or newer")
+    return ok("Python", text)
+
+
+def check_cpu(num_cores: int, flags: AbstractSet[str]) -> CheckResult:
+    features = [name for flag, name in _CPU_FEATURES.items() if flag in flags]
+    return ok("CPU", ", ".join([f"{num_cores} core{'' if num_cores == 1 else 's'}", *features]))
+
+
+def check_bfloat16(problem: str | None, engine: EngineConfig) -> CheckResult:
+    """`problem` is what the child process died of; a CPU may advertise what it cannot do."""
+    if problem is None:
+        return ok("bfloat16", "the kernels work on this CPU")
+    if engine.dtype == "bfloat16" and engine.device != "cuda":
+        return broken("bfloat16", problem, "set engine.dtype=float32 (or auto)")
+    return remark("bfloat16", problem, "nothing to do: CPUs compute in float32 here")
+
+
+def check_gpu(seen: Sequence[str], torch: TorchFacts, engine: EngineConfig) -> CheckResult:
+    """`seen` is what the driver lists, `torch` what the engine could use."""
+    if torch.error:
+        return broken("GPU", torch.error, "run `make setup`: it installs torch")
+    if torch.devices:
+        return ok("GPU", f"{', '.join(torch.devices)} (torch {torch.version})")
+    if seen:
+        text = f"the driver lists {', '.join(seen)}, but torch {torch.version} cannot use it"
+        result = broken if engine.device == "cuda" else remark
+        return result("GPU", text, "install a CUDA build of torch for this driver")
+    text = f"none; the model runs on the CPU (torch {torch.version})"
+    return broken("GPU", text, "set engine.device=auto") if engine.device == "cuda" else ok("GPU", text)
+
+
+def check_memory(*, total: int, available: int, weight_bytes: int | None) -> CheckResult:
+    text = f"{size(available)} of {size(total)} available"
+    if weight_bytes is None:
+        return ok("memory", text)
+    needed = weight_bytes + _WORKER_BYTES
+    text += f"; the model takes about {size(needed)}"
+    if total < needed:
+        return broken("memory", text, "choose a smaller model.name, or more memory")
+    if available < needed:
+        return remark("memory", text, "end other programs, or expect it to be slow")
+    return ok("memory", text)
+
+
+def check_disk(name: str, path: Path, *, free: int, needed: int, setting: str) -> CheckResult:
+    text = f"{size(free)} free in {path}"
+    if free < needed:
+        return broken(name, text, f"free {size(needed)} there, or move it with {setting}")
+    if free < 2 * needed:
+        return remark(name, text, f"it fills up soon; {setting} moves it")
+    return ok(name, text)
+
+
+def check_port(host: str, port: int, *, problem: str | None, ours: bool) -> CheckResult:
+    """`problem` is why nobody can listen there now; `ours`: because our own server does."""
+    where = f"{host}:{port}"
+    if ours:
+        return ok("port", f"{where} is used by our own server")
+    if problem is not None:
+        remedy = "choose another with --port (or gateway.host), or end what uses it"
+        return broken("port", f"cannot listen on {where}: {problem}", remedy)
+    return ok("port", f"{where} is free" if port else "any free one")
+
+
+def check_modes(data_dir: Path, open_files: Sequence[OpenFile] | None) -> CheckResult:
+    """`open_files` None: there is no data directory yet."""
+    if open_files is None:
+        return ok("data", f"{data_dir} is made at the first start")
+    if not open_files:
+        return ok("data", f"{data_dir} is private (0700, files 0600)")
+    first = open_files[0]
+    more = f" and {len(open_files) - 1} more" if len(open_files) > 1 else ""
+    if first.foreign:
+        text = f"{first.path}{more} belongs to another user"
+        return broken("data", text, "run as its owner, or choose another --data-dir")
+    text = f"{first.path}{more}: others can reach it (mode {first.mode:04o})"
+    return broken("data", text, "; ".join(f"chmod {each.wanted:04o} {each.path}" for each in open_files[:4]))
+
+
+def check_sqlite(version: tuple[int, int, int]) -> CheckResult:
+    text = ".".join(map(str, version))
+    if version < OLDEST_SQLITE:
+        return broken("SQLite", f"{text} is too old", "use a newer Python build")
+    if version < _SQLITE_WITHOUT_RESET_BUG:
+        text += "; its WAL-reset bug (before 3.51.3) cannot strike: one process writes, and only that one checkpoints"
+    return ok("SQLite", text)
+
+
+def check_model(model: ModelFacts) -> CheckResult:
+    if model.problem:
+        remedy = "`python -m openclaw_rl.model` (or `make setup`) checks every byte and fetches it again where it can"
+        return broken("model", model.problem, remedy)
+    if model.files is None:
+        return remark("model", f"{model.name} is not here yet", "the first start fetches it")
+    return ok("model", f"{model.name}: {model.files.architecture}, {size(model.files.weight_bytes)}, whole")
+
+
+def check_window(context_window: int, connected: Sequence[Client] = ()) -> CheckResult:
+    """`connected`: the clients that ask here."""
+    text = f"{context_window} tokens"
+    if context_window >= _AGENT_WINDOW:
+        return ok("window", text)
+    remedy = f"for agents set model.name={BIG_MODEL}, or alike"
+    if not connected:
+        needed = f"agents such as OpenClaw, which need {_AGENT_WINDOW}"
+        return remark("window", f"{text}: enough to chat, too short for {needed}", remedy)
+    if short := [client for client in connected if client.needs_window > context_window]:
+        names = ", ".join(f"{client.name} (needs {client.needs_window})" for client in short)
+        return remark("window", f"{text}: too short for {names}", remedy)
+    return ok("window", f"{text}: enough for {', '.join(client.name for client in connected)}")
+
+
+def check_engine(engine: EngineConfig) -> CheckResult:
+    name, limit = engine.type, limit_of("engine.type")
+    if limit is not None and name not in limit.takes:
+        return broken("engine", f"engine.type = {name}: {limit.why}", limit.advice)
+    return ok("engine", name)
+
+
+def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> CheckResult:
+    """`url` is what a server left in the data directory, `waiting_for` what one that answers is not ready for."""
+    if url is None:
+        return ok("server", "not running", "`openclaw-rl up` starts it")
+    if not answers:
+        return remark("server", f"nobody answers at {url}; was the server killed?", "`openclaw-rl up` starts it again")
+    if waiting_for is not None:
+        return remark("server", f"runs at {url}, but is not ready: {waiting_for}", "wait, or look into run/log.jsonl")
+    return ok("server", f"ready at {url}")
+
+
+def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult:
+    """Who judges, and what it could not read; `unscored` None: there is no store yet."""
+    names = ", ".join(judges)
+    for reason, count in ({} if unscored is None else unscored.reasons).items():
+        what, _, remedy = reason.partition(": ")
+        if unscored is not None and what == _UNREAD:
+            text = f"{names}; {count} of the last {unscored.num_judged} judged turns: {what}"
+            return remark("judge", text, remedy)
+    return ok("judge", names)
+
+
+def check_learning(backlog: Backlog | None, problem: str = "") -> CheckResult:
+    """`backlog` None: there is no store yet, or `problem` says why this release cannot read it, and what to do."""
+    if problem:
+        text, _, remedy = problem.rpartition(": ")
+        return remark("learning", text, remedy)
+    if backlog is None:
+        return ok("learning", "nothing to learn from yet")
+    if backlog.paused is not None:
+        remedy = "`openclaw-rl judge --replay` compares the judge with what it said before; it is tried again"
+        return remark("learning", f"paused: {backlog.paused}", f"look at the judge: {remedy}")
+    if backlog.training_paused is not None:
+        text = f"training is paused: {backlog.training_paused}"
+        return remark("learning", text, "it is tried again; run/log.jsonl has more")
+    return ok("learning", backlog.waiting or "every reaction is judged")

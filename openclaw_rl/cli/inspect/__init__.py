@@ -1,0 +1,1 @@
+"""Commands that only look: sessions, inspect, versions, why."""

@@ -1,0 +1,1 @@
+"""Commands that judge, train, evaluate, export and take back."""

@@ -1,0 +1,94 @@
+"""Values to what a terminal shows: consoles, text that cannot harm it, times in words, JSON.
+
+Colour only where a terminal is, and never with NO_COLOR; rich sees to both. Knows no command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from typing import Literal
+from unicodedata import category
+
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from openclaw_rl.types import Json
+
+_PIPE_WIDTH = 200
+"""Columns where no terminal says how many: tables are read by grep there, so they must not be squeezed to 80."""
+
+_KEPT = "\n\t\u200c\u200d"
+"""Control and format characters that harm nobody: layout, and the joiners that emoji and some scripts need."""
+
+
+def make_console(stream: Literal["stdout", "stderr"] = "stdout") -> Console:
+    """A console on one of the two streams as they are now."""
+    is_terminal = getattr(sys, stream).isatty()
+    return Console(stderr=stream == "stderr", highlight=False, width=None if is_terminal else _PIPE_WIDTH)
+
+
+def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
+    """A table without lines. Its columns do not wrap; those in `right` are numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for title in titles:
+        table.add_column(title, no_wrap=True, justify="right" if title in right else "left")
+    return table
+
+
+def progress(*, show: bool) -> Progress:
+    """Bars on standard error, gone at the end; none unless `show`, and where no terminal is."""
+    console = make_console("stderr")
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    is_shown = show and console.is_terminal
+    return Progress(SpinnerColumn(), *columns, console=console, transient=True, disable=not is_shown)
+
+
+def printable(text: str) -> str:
+    """Foreign text without control and format characters: what a model or a client wrote must not steer the terminal,
+    turn the direction of reading, or hide."""
+    return "".join(char for char in text if char in _KEPT or category(char) not in ("Cc", "Cf"))
+
+
+def one_line(text: str, limit: int) -> str:
+    """Foreign text on one line of at most `limit` characters.
+
+    >>> one_line("What is\\n gravity?", 12)
+    'What is gra…'
+    """
+    words = " ".join(printable(text).split())
+    return words if len(words) <= limit else words[: limit - 1] + "…"
+
+
+def ago(seconds: float) -> str:
+    """How long something is past, in its largest unit.
+
+    >>> ago(7300)
+    '2 h ago'
+    """
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit} ago"
+    return "now"
+
+
+def size(num_bytes: float) -> str:
+    """A number of bytes for people.
+
+    >>> size(538_000_000)
+    '538 MB'
+    """
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
+
+
+def print_json(value: Json) -> None:
+    """One JSON value on standard output: on one line for programs, indented for people."""
+    indent = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
+    sys.stdout.write(orjson.dumps(value, option=indent).decode() + "\n")
+
+
+def complain(message: str) -> None:
+    """An error on standard error, in red."""
+    make_console("stderr").print(f"error: {printable(message)}", style="red", markup=False, soft_wrap=True)

@@ -1,0 +1,154 @@
+"""Keys and doors: who is asking, and whether a browser page of somebody else's is behind it.
+
+Turns headers into a user. Keys exist here only as SHA-256 digests; the one plain copy is the local user's key file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from openclaw_rl.errors import ConfigError, RequestError
+from openclaw_rl.types import USER_NAME, ApiKey
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class KeyRing:
+    """The keys that open the gateway. Look-up is by digest, so no comparison depends on the secret's characters."""
+
+    def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
+        self._keys: dict[bytes, ApiKey] = {}
+        for key in keys:
+            self.add(key)
+
+    def add(self, key: ApiKey) -> None:
+        if key.revoked_at is None:
+            self._keys[key.digest] = key
+
+    def remove(self, key_id: str) -> bool:
+        """Closes the door for a key; False if there is none of that id."""
+        found = [digest for digest, key in self._keys.items() if key.id == key_id]
+        for digest in found:
+            del self._keys[digest]
+        return bool(found)
+
+    def user(self, headers: Mapping[str, str]) -> str:
+        """The user behind `Authorization: Bearer` or `x-api-key`, or a 401."""
+        secret = presented_key(headers)
+        if secret is None:
+            raise RequestError(
+                "no API key; send it as 'Authorization: Bearer KEY' (yours is in the file `key` of the data directory)",
+                status=401,
+                code="missing_api_key",
+            )
+        digest = key_digest(secret)
+        key = self._keys.get(digest)
+        if key is None or not hmac.compare_digest(key.digest, digest):
+            raise RequestError("that API key is not known here", status=401, code="invalid_api_key")
+        return key.user
+
+
+def presented_key(headers: Mapping[str, str]) -> str | None:
+    """The key a client shows, under either of the two names clients use."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("x-api-key") or None
+
+
+def key_digest(secret: str) -> bytes:
+    """What is stored of a key: it is random and long, so one plain SHA-256 is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def new_key(user: str, now: float, *, label: str = "", secret: str | None = None) -> tuple[ApiKey, str]:
+    """A key for a user, and the secret that is shown once. No user can be called like a line of another kind."""
+    if not USER_NAME.fullmatch(user):
+        raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {user!r}")
+    secret = secret or f"ocrl-{secrets.token_urlsafe(32)}"
+    digest = key_digest(secret)
+    return ApiKey(id=f"k-{digest[:6].hex()}", user=user, digest=digest, created_at=now, label=label), secret
+
+
+def read_key_file(path: Path) -> str | None:
+    """The local user's secret, if there is one yet."""
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def write_key_file(path: Path, secret: str) -> None:
+    """Puts the local user's secret where only he can read it; never half a key."""
+    scratch = path.with_suffix(".new")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secret + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind to is reachable from this machine alone."""
+    if host in _LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_binding(host: str, *, require_key: bool) -> None:
+    """Refuses to serve strangers without a key."""
+    if not require_key and not is_loopback(host):
+        raise ConfigError(
+            f"gateway.host is {host}, which other machines can reach, but gateway.require_key is false; "
+            "set gateway.require_key=true or bind to 127.0.0.1"
+        )
+
+
+class Doorkeeper:
+    """Checks Host and Origin of every request, whatever its route and verb, against DNS rebinding and other sites."""
+
+    def __init__(self, *, host: str, allowed_hosts: Iterable[str], allowed_origins: Iterable[str]) -> None:
+        self._hosts = _LOOPBACK_NAMES | {host.lower()} | {h.lower() for h in allowed_hosts}
+        self._origins = frozenset(o.lower().rstrip("/") for o in allowed_origins)
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raises a 403 for a Host or an Origin that is not ours."""
+        host = _netloc(f"//{headers.get('host', '')}")
+        if host is None or host[0] not in self._hosts:
+            raise RequestError(
+                "this Host is not served here; use 127.0.0.1 or localhost, or add it to gateway.allowed_hosts",
+                status=403,
+                code="host_not_allowed",
+            )
+        origin = headers.get("origin")
+        if origin is None or origin.lower().rstrip("/") in self._origins:
+            return
+        if not origin.startswith(("http://", "https://")) or _netloc(origin) != host:
+            raise RequestError(
+                "pages of this origin may not call this server; add it to gateway.allowed_origins if they should",
+                status=403,
+                code="origin_not_allowed",
+            )
+
+
+def _netloc(url: str) -> tuple[str, int | None] | None:
+    """Host and port of a URL that has nothing else in it, or None."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.hostname is None or parts.username is not None or parts.path not in ("", "/") or parts.query:
+        return None
+    return parts.hostname, port

@@ -1,0 +1,368 @@
+"""The HTTP application: routes, doors, limits, and the one place where errors become answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from hashlib import blake2b
+
+import orjson
+from aiohttp import web
+
+from openclaw_rl.config import GatewayConfig
+from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.gateway.access.auth import Doorkeeper, KeyRing, presented_key
+from openclaw_rl.gateway.answer.exchange import Exchange, Gateway
+from openclaw_rl.gateway.answer.pinning import versions_for
+from openclaw_rl.gateway.answer.prompt import count_prompt
+from openclaw_rl.gateway.api import feedback
+from openclaw_rl.gateway.api.dialects.chat import CHAT
+from openclaw_rl.gateway.api.dialects.messages import MESSAGES
+from openclaw_rl.gateway.api.dialects.messages.request import parse_count
+from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
+from openclaw_rl.gateway.api.dialects.spoken import Continuing, Dialect, Envelope, ErrorBody, Limits, Spoken
+from openclaw_rl.gateway.api.http_server import SECURITY_HEADERS, unpack
+from openclaw_rl.gateway.api.metrics import Metrics
+from openclaw_rl.gateway.api.openapi import describe
+from openclaw_rl.gateway.api.rollouts import read_rollouts
+from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
+from openclaw_rl.gateway.sessions.identify import identify
+from openclaw_rl.protocols import EngineHost
+from openclaw_rl.types import LOCAL_USER, Json, Turn, line_for, split_turn_id, turn_id
+
+log = logging.getLogger("openclaw_rl.gateway")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_CLIENT_GONE = 499
+"""What logs and metrics say of a request whose client did not wait for the answer."""
+
+_NO_TURN = turn_id("none", 0)
+
+_HTTP_ERRORS = {
+    404: "there is no such route",
+    405: "this route does not take that method",
+    413: "the body is larger than gateway.max_body_bytes",
+}
+
+
+class App:
+    """The routes over one gateway. `host` tells whether requests can be answered now, without waiting."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        config: GatewayConfig,
+        *,
+        model: str,
+        keys: KeyRing,
+        metrics: Metrics,
+        host: EngineHost,
+    ) -> None:
+        self._gateway = gateway
+        self._config = config
+        self._model = model
+        self._keys = keys
+        self._metrics = metrics
+        self._host = host
+        self._started_at = int(time.time())
+        self._closing = asyncio.Event()
+        self._doorkeeper = Doorkeeper(
+            host=config.host, allowed_hosts=config.allowed_hosts, allowed_origins=config.allowed_origins
+        )
+        self._limits = Limits(
+            max_messages=config.max_messages,
+            max_nesting=config.max_nesting,
+            max_choices=config.max_choices,
+            max_tokens=config.max_tokens_limit,
+            default_max_tokens=config.default_max_tokens,
+            default_temperature=config.default_temperature,
+        )
+
+    def build(self) -> web.Application:
+        app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
+        app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
+        app.router.add_post("/v1/responses", self._speaking(RESPONSES))
+        app.router.add_get("/v1/responses/{id}", self._stored_response)
+        app.router.add_post("/v1/messages", self._speaking(MESSAGES))
+        app.router.add_post("/v1/messages/count_tokens", self._count_tokens)
+        app.router.add_post("/v1/feedback", self._feedback)
+        app.router.add_post("/v1/sessions/{name:.+}/done", self._session_done)
+        app.router.add_post("/rollout", self._session_done)
+        app.router.add_get("/v1/rollouts", self._rollouts)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/models/{name:.+}", self._one_model)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/api/hello", self._healthz)  # where Claude Code looks first
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        app.router.add_get("/openapi.json", self._openapi)
+        app.on_shutdown.append(self._close)
+        return app
+
+    async def _close(self, _: web.Application) -> None:
+        self._closing.set()
+
+    @web.middleware
+    async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every request passes here, whatever its route and verb."""
+        started = time.perf_counter()
+        status = _CLIENT_GONE
+        try:
+            response = await self._guarded(request, handler)
+            status = response.status
+            if not response.prepared:
+                response.headers["X-Request-Id"] = _request_id(request)
+                response.headers.update(SECURITY_HEADERS)
+            return response
+        finally:
+            self._record(request, status, time.perf_counter() - started)
+
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            self._doorkeeper.check(request.headers)
+            self._check_headers(request)
+            return await handler(request)
+        except (OpenClawError, web.HTTPException) as error:
+            return _refusal(error, _error_body(request))
+        except ConnectionError:
+            # The client closed its end while we wrote; the exchange has kept what there was.
+            return web.Response(status=_CLIENT_GONE)
+        except Exception:
+            # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
+            log.exception("unexpected error", extra={"route": _route(request)})
+            body = _error_body(request)
+            return _json(500, body("something went wrong; the server's log has the reason", status=500))
+
+    def _record(self, request: web.Request, status: int, seconds: float) -> None:
+        route = _route(request)
+        self._metrics.requests.labels(route, status).inc()
+        self._metrics.seconds.labels(route).observe(seconds)
+        facts = {"method": request.method, "route": route, "status": status, "seconds": round(seconds, 4)}
+        log.info("request", extra=facts)
+
+    def _speaking(self, dialect: Dialect) -> Handler:
+        """The route that answers in this dialect."""
+
+        async def answer(request: web.Request) -> web.StreamResponse:
+            return await self._answer(request, dialect)
+
+        return answer
+
+    async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
+        user = self._user(request)
+        raw = await self._body(request)
+        spoken = dialect.parse(raw, self._limits, self._model)
+        before = None
+        if isinstance(spoken, Continuing) and spoken.follows is not None:
+            before = await self._turn(user, spoken.follows, "previous_response_id")
+            spoken = spoken.after(before)
+        identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
+        if before is not None and identity.session_key is None:
+            # The turn says outright which session goes on, be it over or one of several that read alike.
+            identity = replace(identity, session_key=await self._session_name(user, before.session))
+        crash_point("gateway.accepted")
+        key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
+        digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
+        try:
+            asked = spoken.request
+            exchange = await self._gateway.begin(asked, identity, user=user, digest=digest, dialect=dialect.name)
+            return await self._serve(request, spoken, exchange)
+        except RequestError as error:
+            said = spoken.refusal(self._envelope(spoken, _NO_TURN, ""), str(error), error.code)
+            if said is None:
+                raise
+            return web.Response(body=said, content_type="text/event-stream")
+
+    async def _serve(self, request: web.Request, spoken: Spoken, exchange: Exchange) -> web.StreamResponse:
+        headers = {
+            "X-OpenClaw-RL-Version": exchange.version,
+            "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
+            "X-Request-Id": _request_id(request),
+            **SECURITY_HEADERS,
+        }
+        envelope = self._envelope(spoken, exchange.turn_ids[0], exchange.version)
+        renderer = self._gateway.renderer
+        if spoken.stream:
+            writer = spoken.events(envelope, exchange, renderer)
+            response = await serve_stream(request, exchange, writer, headers, keepalive_s=self._config.keepalive_s)
+        else:
+            response = await serve_whole(request, exchange, lambda: spoken.whole(envelope, exchange, renderer), headers)
+        self._count(exchange)
+        return response
+
+    def _envelope(self, spoken: Spoken, turn: str, version: str) -> Envelope:
+        return Envelope(
+            token=secrets.token_hex(12),
+            turn_id=turn,
+            created=int(time.time()),
+            model=spoken.request.model or self._model,
+            version=version,
+        )
+
+    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
+        self._user(request)
+        asked = parse_count(await self._body(request), self._limits, self._model)
+        return _json(200, orjson.dumps({"input_tokens": await count_prompt(asked, self._gateway.renderer)}))
+
+    async def _stored_response(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        if request.query.get("stream", "false") != "false":
+            raise RequestError("a stored response is not streamed; ask for it whole", param="stream")
+        name = ResponseName.parse(request.match_info["id"])
+        turn = await self._turn(user, name.turn_id)
+        return _json(200, stored_response(name, turn, self._model, self._gateway.renderer))
+
+    async def _turn(self, user: str, name: str, param: str | None = None) -> Turn:
+        """A stored turn of this user, which a response is kept as; `param` is the field that asks for it."""
+        session, index = split_turn_id(name)
+        if await self._gateway.store.turn_owner(session, index) == user:
+            turn = await self._gateway.store.get_turn(session, index)
+            if turn is not None:
+                return turn
+        raise no_response(param)
+
+    async def _session_name(self, user: str, session: str) -> str:
+        """What a client would call this session of its user."""
+        outline = await self._gateway.store.find_session(user, session)
+        return session if outline is None else outline.session.key or session
+
+    async def _feedback(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        given = feedback.parse(await self._body(request), user)
+        if await self._gateway.store.turn_owner(given.session, given.index) != user:
+            name = turn_id(given.session, given.index)
+            raise RequestError(f"there is no turn {name!r} of yours", status=404, param="turn_id", code="not_found")
+        await self._gateway.store.put_feedback(given)
+        self._metrics.feedback.inc()
+        return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
+
+    async def _session_done(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        raw = await self._body(request)
+        name = request.match_info.get("name") or feedback.read_name(raw)
+        return _json(200, await feedback.end_named(self._gateway, user, name))
+
+    async def _rollouts(self, request: web.Request) -> web.StreamResponse:
+        user = self._user(request)
+        return _json(200, await read_rollouts(self._gateway.store, user, request.query, self._closing))
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        # OpenClaw checks reachability here without its key.
+        is_stranger = self._config.require_key and presented_key(request.headers) is None
+        names = self._names(None if is_stranger else self._user(request))
+        return _json(200, orjson.dumps({"object": "list", "data": [self._model_json(name) for name in names]}))
+
+    async def _one_model(self, request: web.Request) -> web.StreamResponse:
+        names = self._names(self._user(request))
+        name = request.match_info["name"]
+        if name not in names:
+            raise RequestError(
+                f"there is no model {name[:80]!r}; there are {', '.join(names)}",
+                status=404,
+                code="model_not_found",
+            )
+        return _json(200, orjson.dumps(self._model_json(name)))
+
+    async def _healthz(self, _: web.Request) -> web.StreamResponse:
+        return _json(200, b'{"ok":true}')
+
+    async def _openapi(self, _: web.Request) -> web.StreamResponse:
+        return _json(200, orjson.dumps(describe()))
+
+    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+        ready = self._host.is_ready
+        reason = "" if ready else self._host.last_error or "the engine is starting"
+        return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
+
+    async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
+        self._metrics.engine_up.set(self._host.is_ready)
+        self._metrics.engine_restarts.set(self._host.num_restarts)
+        self._metrics.open_sessions.set(len(self._gateway.sessions))
+        return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
+
+    def _user(self, request: web.Request) -> str:
+        return self._keys.user(request.headers) if self._config.require_key else LOCAL_USER
+
+    async def _body(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._config.request_timeout_s):
+                raw = await request.read()
+        except TimeoutError:
+            raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
+        encoding = request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding == "identity":
+            return raw
+        return await asyncio.to_thread(unpack, raw, encoding, max_bytes=self._config.max_body_bytes)
+
+    def _check_headers(self, request: web.Request) -> None:
+        size = len(request.path_qs) + sum(len(name) + len(value) for name, value in request.raw_headers)
+        if size > self._config.max_header_bytes:
+            limit = self._config.max_header_bytes
+            raise RequestError(f"headers of {size} bytes; at most {limit} are accepted", status=431)
+
+    def _names(self, user: str | None) -> list[str]:
+        """The models that a user can ask for; None is somebody without a key."""
+        state = self._host.state
+        versions = versions_for(None if user is None else line_for(user), state.versions if state else ())
+        return [self._model, *(f"{self._model}@{version}" for version in versions)]
+
+    def _model_json(self, name: str) -> dict[str, Json]:
+        state = self._host.state
+        return {
+            "id": name,
+            "object": "model",
+            "created": self._started_at,
+            "owned_by": "openclaw-rl",
+            "max_model_len": state.context_window if state else None,
+        }
+
+    def _count(self, exchange: Exchange) -> None:
+        self._metrics.prompt_tokens.inc(exchange.num_prompt_tokens)
+        for _, completion in exchange.answers:
+            self._metrics.sampled_tokens.inc(len(completion.token_ids))
+            self._metrics.turns.labels(exchange.kind, completion.finish_reason).inc()
+
+
+def _error_body(request: web.Request) -> ErrorBody:
+    """How the clients of this path expect their errors."""
+    speaks_messages = request.path == "/v1/messages" or request.path.startswith("/v1/messages/")
+    return (MESSAGES if speaks_messages else CHAT).error_body
+
+
+def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) -> web.Response:
+    """The HTTP answer to an error."""
+    match error:
+        case RequestError():
+            body = error_body(str(error), status=error.status, param=error.param, code=error.code)
+            return _json(error.status, body)
+        case EngineError() | StoreError():
+            message, code = spoken(error)
+            retry_after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else 1
+            return _json(503, error_body(message, status=503, code=code), {"Retry-After": str(retry_after_s)})
+        case web.HTTPException():
+            message = _HTTP_ERRORS.get(error.status, error.reason or "bad request")
+            headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+            return _json(error.status, error_body(message, status=error.status), headers)
+        case _:
+            return _json(500, error_body(str(error), status=500))
+
+
+def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
+
+
+def _route(request: web.Request) -> str:
+    """The pattern that matched, so that names in paths do not become labels."""
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "unknown"
+
+
+def _request_id(request: web.Request) -> str:
+    given = request.headers.get("x-request-id", "")
+    return given if given.isascii() and given.isprintable() and 0 < len(given) <= 128 else f"req-{secrets.token_hex(8)}"

@@ -1,0 +1,1 @@
+"""Judges that ask a model: behind a URL, the served base model, or a second engine."""

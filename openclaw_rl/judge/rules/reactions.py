@@ -1,0 +1,200 @@
+"""What a person said after a reply -> findings, clause by clause and of the message as a whole.
+
+Findings do not decide: judge/rules/judge.py weighs them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from openclaw_rl.judge.rules.clauses import NEGATIVE, REMARK, read_clause
+from openclaw_rl.judge.rules.directives import phrase_as
+from openclaw_rl.judge.rules.findings import Finding, Reading, Scene
+from openclaw_rl.judge.rules.language import PhraseFound, load_languages, load_table
+from openclaw_rl.judge.rules.matter import is_claim, is_denial, is_given, is_told
+from openclaw_rl.judge.rules.similarity import asks_again, content, is_noise
+from openclaw_rl.judge.rules.wording import MAX_CLAUSE, Clause, Words, clean, read_words
+from openclaw_rl.types.learning import Evidence, Score
+from openclaw_rl.types.messages import Message
+
+_LOUD_QUESTION = re.compile(r"\?\s*\?")
+_TRACE = re.compile(
+    r"Traceback \(most recent call last\)|^\s*(?:\w{1,60}\.){0,8}\w{0,60}(?:Error|Exception)\b(?::| in\b)"
+    r"|^\s*at \S{1,200}\(.{0,200}:\d+\)|^(?:[Ee]rror|ERROR|[Ff]atal|FATAL)(?:\[\w+\]| \d+)?.{0,20}: "
+    r"|^npm ERR!|\berror TS\d+:|^-?(?:ba|z|da|k|fi)?sh: "
+    r"|^[\w./-]{1,80}: (?:command not found|.{0,200}No such file or directory|.{0,200}[Pp]ermission denied)",
+    re.MULTILINE,
+)
+UNREAD = "unknown language"
+"""The finding that some of what was said is in a language that has no word list."""
+MAX_REPHRASED = 300
+"""Characters of a request that may stand in a hint as a whole."""
+
+
+def read_reaction(text: str, scene: Scene) -> list[Finding]:
+    """All findings in one message of a person."""
+    spoken = "\n".join(line for line in clean(text).split("\n") if not _TRACE.search(line))
+    words = read_words(spoken, scene.lexicon, scene.languages)
+    findings = [finding for rule in WHOLE if (finding := rule(text, words, scene))]
+    findings += _of_clauses(words, scene)
+    if words.unread:
+        findings.append(Finding(UNREAD, 0, strength=-1))
+    if words.brings:
+        findings.append(Finding("neutral", 0, "a text to work on", strength=0))
+    if words.spoofed:
+        # Words to the judge discredit the message: only plain complaints of it count.
+        return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
+    again = scene.request.split() == text.split() if words.unread else asks_again(scene.request, words.plain)
+    if again and not any(f.sign < 0 and f.strength > 0 for f in findings):
+        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
+    if scene.asked and _is_answer(words, findings, scene):
+        findings.append(Finding("answers the question", 1))
+    return findings
+
+
+def last_said(messages: Sequence[Message]) -> str:
+    """The last words of the user among some messages."""
+    return next((m.content for m in reversed(messages) if m.role == "user"), "")
+
+
+def said_after(evidence: Evidence) -> list[str]:
+    """What people said after the reply, and about it."""
+    return [m.content for m in evidence.following if m.role == "user"] + [f.text for f in evidence.feedback]
+
+
+def read_findings(request: str, reply: str, said: Sequence[str]) -> list[Finding]:
+    """The findings in everything that people said after a reply, in order."""
+    scene = Scene(request, reply, *load_languages())
+    return [finding for text in said if text.strip() for finding in read_reaction(text, scene)]
+
+
+def score_of(findings: Sequence[Finding]) -> tuple[Score | None, str]:
+    """The score: complaints before praise before moving on. What came before a retraction does not count."""
+    taken_back = max((i for i, f in enumerate(findings) if f.strength > 1), default=-1)
+    counted = findings[max(taken_back, 0) :]
+    if any(
+        finding.rule == UNREAD for finding in findings
+    ):  # nobody knows what else was said: only what is plain counts
+        counted = [finding for finding in counted if finding.strength]
+    for sign, strength in ((-1, 1), (1, 1), (1, 0), (-1, 0), (0, 0)):
+        named = [f for f in counted if f.sign == sign and f.strength >= strength]
+        if named:
+            score: Score = -1 if sign < 0 else 1 if sign > 0 else 0
+            return score, "; ".join(dict.fromkeys(_named(f) for f in named))
+    return None, ""
+
+
+def _named(finding: Finding) -> str:
+    return f"{finding.rule}: {finding.words}" if finding.words else finding.rule
+
+
+def told_in(text: str, question: str) -> list[str]:
+    """What a message tells to remember, and its own answers to the question."""
+    asked = frozenset[str]().union(*(content(c.low) for c in _clauses(question) if c.asked))
+    return [clause.rest for clause in _clauses(text) if is_told(clause) or is_given(clause, asked)]
+
+
+def _clauses(text: str) -> tuple[Clause, ...]:
+    return read_words(clean(text), *load_languages()).clauses
+
+
+def _is_answer(words: Words, findings: list[Finding], scene: Scene) -> bool:
+    """Whether a message plainly answers: no complaint, no question back, more than "hm" or noise."""
+    if any(f.sign < 0 or (f.sign and f.strength) or f.rule == "asks back" for f in findings):
+        return False
+    return any(
+        not is_noise(clause.low) and not all_neutral(clause.low, scene.lexicon.find(clause.low))
+        for clause in words.clauses
+    )
+
+
+def all_neutral(low: str, found: list[PhraseFound]) -> bool:
+    """Whether a clause is nothing but neutral words ("hm", "lol")."""
+    covered = sum(f.end - f.start for f in found if f.category == "neutral")
+    return bool(found) and covered >= len(low.replace(" ", ""))
+
+
+def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
+    findings: list[Finding] = []
+    denials: list[bool] = []
+    attached = denied = claims = False
+    for number, clause in enumerate(words.clauses):
+        if clause.first:
+            attached = denied = claims = False
+            findings += _sarcasm(clause, scene)
+        reading = Reading(
+            clause=clause,
+            found=scene.lexicon.find(clause.low),
+            words=words,
+            scene=scene,
+            opening=number == 0,
+            attached=attached,
+            denied=denied,
+            complained=any(f.sign < 0 and (f.strength or f.rule == REMARK) for f in findings),
+        )
+        new, acted = read_clause(reading)
+        if clause.first or not reading.has("contrary"):  # "not Java" goes on with what was said before it
+            claims = is_claim(reading, new)
+        if any(f.sign < 0 for f in new):
+            denials.append(is_denial(reading))
+        if claims:
+            new = [replace(f, claim=True) for f in new] or [Finding("claim", 0, clause.low, strength=0, claim=True)]
+        attached = attached or acted
+        denied = any(f.rule == "no" for f in new) or (denied and not acted)
+        findings += new
+    if denials and all(denials):
+        return [replace(f, claim=True) if f.sign < 0 else f for f in findings]
+    return findings
+
+
+def _sarcasm(clause: Clause, scene: Scene) -> list[Finding]:
+    """Mock praise shows only in the whole sentence: "great, another wrong answer"."""
+    found = scene.lexicon.find(clause.rest[:MAX_CLAUSE].lower())
+    return [Finding("sarcasm", -1, f.text) for f in found if f.category == "sarcasm"][:1]
+
+
+def emoji(text: str, words: Words, scene: Scene) -> Finding | None:
+    """Emoji decide where there are no words; some are never meant well."""
+    signs = load_table("emoji")
+    visible = words.plain if words.clauses else clean(text).lower()
+    if not visible.isascii() and any(sign in visible for sign in signs["never_meant_well"]):
+        return Finding("emoji", -1, "never meant well")
+    if words.unread:  # a smile beside words that nobody read may be mere politeness
+        visible = visible.translate(dict.fromkeys(map(ord, signs["polite"])))
+    good, bad = (sum(map(visible.count, signs[kind])) if not visible.isascii() else 0 for kind in ("good", "bad"))
+    good += len(_emoticon("good_text").findall(visible))
+    bad += len(_emoticon("bad_text").findall(visible))
+    if good == bad:
+        return None
+    return Finding("emoji", 1 if good > bad else -1, strength=0 if words.clauses else 1)
+
+
+@cache
+def _emoticon(kind: str) -> re.Pattern[str]:
+    return re.compile(load_table("emoji")[kind])
+
+
+def loud_question(text: str, words: Words, scene: Scene) -> Finding | None:
+    """A "???" alone or after a word or two."""
+    if _LOUD_QUESTION.search(words.plain) and len(words.plain.split()) <= 4:
+        return Finding("doubt", -1, "??")
+    return None
+
+
+def pasted_error(text: str, words: Words, scene: Scene) -> Finding | None:
+    """A pasted error is what the reply's code led to; a weak sign where the reply has no code."""
+    return Finding("pasted error", -1, strength=int(scene.has_code)) if _TRACE.search(clean(text)) else None
+
+
+WHOLE: tuple[Callable[[str, Words, Scene], Finding | None], ...] = (emoji, loud_question, pasted_error)
+
+
+def _rephrased(text: str, words: Words, scene: Scene) -> str:
+    """The second request as a hint, where it adds something to the first."""
+    added = content(words.plain) - content(scene.request)
+    if len(added) < 2 or not words.clauses or len(text) > MAX_REPHRASED:
+        return ""
+    return phrase_as(words.clauses[0].language, "rephrased", " ".join(clean(text).split()))

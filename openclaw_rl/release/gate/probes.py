@@ -1,0 +1,212 @@
+"""What versions are asked so that they can be compared, and what they answer.
+
+    frozen      the same prompts for everybody and for ever, some of them with tools at hand
+    replayed    the last turns of the line whose version it is, with the exact ids of their prompts
+
+`PROBES_BY_KIND` says which of them a line's kind asks for.
+
+Answers are greedy, so that two of them differ only where the versions do. Those of a version to the frozen prompts are
+kept while it may be compared with: a release then costs the answers of one version. Knows tokens and texts; what an
+answer is worth is behaviour.py's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.types import (
+    BACKGROUND,
+    GenerateRequest,
+    LineKind,
+    Message,
+    ReplayedTurn,
+    Sampling,
+    ScoreRequest,
+    TokenLogprob,
+    Tool,
+)
+
+PROBES = (
+    "Which planet is known as the red one?",
+    "Which ocean is the largest?",
+    "What do you call a baby dog?",
+    "What is a synonym of 'quick'?",
+    "Which country has the most people?",
+    "Which metal is used in most coins?",
+    "What is the main job of the heart?",
+    "Give me one tip for better sleep.",
+    "Tell me a short joke.",
+    "In one sentence, what does a carpenter do?",
+    "In one sentence, what is a volcano?",
+    "In one sentence, what is the difference between a lake and a river?",
+    "In one sentence, why is exercise healthy?",
+    "Write a short thank-you note to a colleague.",
+    "Write a Python function that reverses a string.",
+    "I have a headache after staring at a screen all day. What can I do?",
+)
+"""Most of them are answered by a sentence or two, with room below the limit: there one sees whether answers become
+longer. An answer of a word or two says little of that: it may run on by chance."""
+
+_WEATHER = Tool(
+    name="get_weather",
+    description="The weather in a city now.",
+    parameters={"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+)
+_REMIND = Tool(
+    name="set_reminder",
+    description="Reminds the user of something at a given time.",
+    parameters={
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "time": {"type": "string"}},
+        "required": ["text", "time"],
+    },
+)
+TOOLS = (_WEATHER, _REMIND)
+TOOL_PROBES = (
+    "What is the weather in Oslo right now?",
+    "Remind me to water the plants at 6 pm.",
+    "Is it raining in Lisbon?",
+    "Please set a reminder for my dentist at 9 tomorrow.",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """What a candidate of one kind of line is tried on; its line's replayed turns always are."""
+
+    chat: bool
+    """The frozen prompts and the rules of conversation: it answers people, keeps to the topic, does not flatter."""
+    capability: bool
+    """General questions with a known answer."""
+
+
+_PEOPLE = Probes(chat=True, capability=True)
+PROBES_BY_KIND: Mapping[LineKind, Probes] = {
+    "user": _PEOPLE,
+    "shared": _PEOPLE,
+    # An agent is not asked for a joke. Tasks that were held out of training belong here.
+    "environment": Probes(chat=False, capability=False),
+}
+
+_NUM_TOP = 8
+"""Alternatives from which the entropy of a step is estimated; the rest counts as one."""
+
+_NUM_KEPT = 8
+"""Versions whose answers are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """A prompt, rendered up to where an answer begins; `text` is what is asked in it."""
+
+    text: str
+    prompt_ids: tuple[int, ...]
+    tools: tuple[Tool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeAnswer:
+    """What a version says to a probe. `logprobs` are its own; `entropy` is the mean over its tokens, in nats."""
+
+    probe: Probe
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    entropy: float
+    is_cut: bool
+    """Whether it was still speaking at the limit."""
+
+
+def frozen_probes(renderer: Renderer) -> tuple[Probe, ...]:
+    """All that everybody is asked. A model without tools in its template reads those prompts without them."""
+    return (
+        *(_probe(renderer, text) for text in PROBES),
+        *(_probe(renderer, text, TOOLS) for text in TOOL_PROBES),
+    )
+
+
+def _probe(renderer: Renderer, text: str, tools: tuple[Tool, ...] = ()) -> Probe:
+    prompt_ids = tuple(renderer.render([Message(role="user", content=text)], tools, {}))
+    return Probe(text=text, prompt_ids=prompt_ids, tools=tools)
+
+
+def replayed_probes(turns: Sequence[ReplayedTurn]) -> tuple[Probe, ...]:
+    """A line's own turns, asked again."""
+    return tuple(Probe(text=turn.text, prompt_ids=turn.prompt_ids, tools=turn.tools) for turn in turns)
+
+
+class Prober:
+    """Asks one engine. `max_tokens` is the longest answer."""
+
+    def __init__(self, engine: Engine, renderer: Renderer, probes: Sequence[Probe], *, max_tokens: int) -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._probes = tuple(probes)
+        self._max_tokens = max_tokens
+        self._kept: OrderedDict[str, tuple[ProbeAnswer, ...]] = OrderedDict()
+
+    async def frozen(self, version: str) -> tuple[ProbeAnswer, ...]:
+        """The answers of a version, which is loaded, to those of the frozen probes that its window has room for."""
+        if version not in self._kept:
+            window = (await self._engine.state()).context_window - self._max_tokens
+            fitting = [probe for probe in self._probes if len(probe.prompt_ids) <= window]
+            self._kept[version] = await self.ask(fitting, version)
+            if len(self._kept) > _NUM_KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(version)
+        return self._kept[version]
+
+    async def ask(self, probes: Sequence[Probe], version: str) -> tuple[ProbeAnswer, ...]:
+        """In the order of the probes; people's requests go before these."""
+        return tuple(await asyncio.gather(*(self._answer(probe, version) for probe in probes)))
+
+    async def logprobs(
+        self, passages: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], version: str
+    ) -> list[tuple[float, ...]]:
+        """What a version gives to each token of the second part of each passage; none for an empty one."""
+        asked = [(prompt, said) for prompt, said in passages if said]
+        if not asked:
+            return [()] * len(passages)
+        request = ScoreRequest(
+            request_id=f"gate-{secrets.token_hex(6)}",
+            sequences=tuple(prompt + said for prompt, said in asked),
+            starts=tuple(len(prompt) for prompt, _ in asked),
+            version=version,
+        )
+        scored = iter(await self._engine.score(request))
+        return [next(scored).logprobs if said else () for _, said in passages]
+
+    async def _answer(self, probe: Probe, version: str) -> ProbeAnswer:
+        request = GenerateRequest(
+            request_id=f"gate-{secrets.token_hex(6)}",
+            token_ids=probe.prompt_ids,
+            sampling=Sampling(max_tokens=self._max_tokens, temperature=0.0, top_logprobs=_NUM_TOP),
+            stop_token_ids=self._renderer.stop_token_ids,
+            version=version,
+            priority=BACKGROUND,
+            exact=True,
+        )
+        deltas = [delta async for delta in self._engine.generate(request)]
+        ids = tuple(token for delta in deltas for token in delta.token_ids)
+        tops = [top for delta in deltas for top in delta.top_logprobs or ()]
+        return ProbeAnswer(
+            probe=probe,
+            token_ids=ids,
+            logprobs=tuple(value for delta in deltas for value in delta.logprobs),
+            text=self._renderer.decode(ids),
+            entropy=sum(map(_entropy, tops)) / len(tops) if tops else 0.0,
+            is_cut=deltas[-1].finish_reason == "length",
+        )
+
+
+def _entropy(top: Sequence[TokenLogprob]) -> float:
+    """Of one step, with all that is not among the likeliest as one more alternative: a lower bound."""
+    rest = max(0.0, 1.0 - sum(exp(one.logprob) for one in top))
+    known = -sum(exp(one.logprob) * one.logprob for one in top)
+    return known - (rest * log(rest) if rest else 0.0)

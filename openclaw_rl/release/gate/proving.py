@@ -1,0 +1,93 @@
+"""A candidate that passed its gate -> proof that the engine serves what was trained, or why there is none.
+
+Asks both for the log-probs of the same tokens, the parent's answers to the frozen probes, under parent and candidate:
+the trainer reads the files of the row, the engine has loaded them. `prove.py` compares what they say. Both must also
+have read the bytes that the row names, as far as the engine reports what it loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from openclaw_rl.errors import TrainError
+from openclaw_rl.protocols import Engine, Trainer
+from openclaw_rl.release.gate.probes import ProbeAnswer, Prober
+from openclaw_rl.release.gate.prove import Proof, Told, prove
+from openclaw_rl.types import BASE_VERSION, Json, ScoreOrder, Version, WeightsRef
+
+
+class Proving:
+    """Compares one engine with one trainer. `settings` is the section `training`; `reports_checksum` as in
+    `Capabilities`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prober: Prober,
+        trainer: Trainer,
+        *,
+        settings: Mapping[str, Json],
+        min_tokens: int,
+        min_correlation: float,
+        reports_checksum: bool = True,
+    ) -> None:
+        self._engine = engine
+        self._prober = prober
+        self._trainer = trainer
+        self._settings = settings
+        self._min_tokens = min_tokens
+        self._min_correlation = min_correlation
+        self._reports_checksum = reports_checksum
+
+    async def prove(self, candidate: Version, parent: Version | None) -> Proof:
+        """Both are loaded; no parent is the base model. `TrainError` if the trainer cannot say."""
+        label = BASE_VERSION if parent is None else parent.label
+        passages = _passages(await self._prober.frozen(label), self._min_tokens)
+        read = await self._trainer.score(
+            ScoreOrder(
+                sequences=tuple(prompt + said for prompt, said in passages),
+                starts=tuple(len(prompt) for prompt, _ in passages),
+                parent=None if parent is None else _weights(parent),
+                candidate=_weights(candidate),
+                settings=self._settings,
+            )
+        )
+        served = [await self._prober.logprobs(passages, version) for version in (label, candidate.label)]
+        state = await self._engine.state()
+        proof = prove(
+            Told(parent=_flat(read.parent), candidate=_flat(read.candidate)),
+            Told(parent=_flat(served[0]), candidate=_flat(served[1])),
+            min_correlation=self._min_correlation,
+            min_tokens=self._min_tokens,
+        )
+        trained, loaded = candidate.sha256, state.checksums.get(candidate.label, "")
+        if self._reports_checksum and loaded != trained:
+            reason = f"the engine loaded {loaded[:16] or 'nothing'} for it, and {trained[:16]} was trained"
+            return replace(proof, verdict="other weights", checksum="differs", reason=reason)
+        if read.sha256 != trained:
+            reason = f"its files hash to {read.sha256[:16]} now, and to {trained[:16]} when they were made"
+            return replace(proof, verdict="other weights", checksum="differs", reason=reason)
+        return proof if self._reports_checksum else replace(proof, checksum="not reported by this engine")
+
+
+def _weights(version: Version) -> WeightsRef:
+    if version.weights is None:
+        raise TrainError(f"the weights of {version.label} are gone")
+    return version.weights
+
+
+def _passages(answers: Sequence[ProbeAnswer], min_tokens: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """What is read, and from where on it counts: as many answers as it takes, or all, with their prompts."""
+    if sum(len(answer.token_ids) for answer in answers) < min_tokens:
+        whole = [(*answer.probe.prompt_ids, *answer.token_ids) for answer in answers]
+        return [(ids[:1], ids[1:]) for ids in whole if len(ids) > 1]
+    chosen: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for answer in answers:
+        if answer.token_ids and sum(len(said) for _, said in chosen) < min_tokens:
+            chosen.append((answer.probe.prompt_ids, answer.token_ids))
+    return chosen
+
+
+def _flat(values: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    return tuple(value for each in values for value in each)

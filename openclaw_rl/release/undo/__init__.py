@@ -1,0 +1,1 @@
+"""What people take back: undo, forget, import, roll back."""

@@ -1,0 +1,106 @@
+"""A conversation, or all of a user's, leaves: what was learned from it, its rows, its traces.
+
+    take back   the last version before its first lesson answers; all other samples are learned from again
+    files       every version that learned from it: weights, optimiser, average, critic
+    records     the lines about its turns
+    rows        in one transaction, overwritten; then the database is written anew, and its log emptied
+
+Rows go last: killed before that, the same command finds the conversation and does the rest; killed after it, the next
+start erases what is left (`resume`). Version rows stay, without a
+word about what they learned from, because their numbers are never given twice. The line's running mean of rewards
+starts anew. What a process holds in memory leaves with the version that it belongs to, or when it is needed elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from openclaw_rl.errors import OpenClawError, TrainError
+from openclaw_rl.protocols import LearningStore, WeightsKeeper
+from openclaw_rl.types import TRACES_LEFT, Lesson, Undone
+
+MAX_ROUNDS = 5
+_ERASE_TRIES, _ERASE_AGAIN_S = 20, 0.5
+
+
+class NotForgotten(OpenClawError):
+    """Something came in between, again and again, or there are files that cannot be removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """`is_erased` False: somebody reads the store, so that traces stay in it until the next start."""
+
+    undone: Undone
+    num_sessions: int
+    removed: tuple[int, ...]
+    """Versions whose files are gone."""
+    is_erased: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgetting:
+    """Forgets, for a server or without one.
+
+    `take_back` undoes a lesson. Inside `let_go` nobody adds to its sessions. `erase` leaves no trace of what was
+    deleted; False if it cannot yet.
+    """
+
+    log: LearningStore
+    keeper: WeightsKeeper
+    take_back: Callable[[Lesson], Awaitable[Undone]]
+    let_go: Callable[[Sequence[str]], AbstractContextManager[None]]
+    forget_records: Callable[[Lesson], None]
+    erase: Callable[[], Awaitable[bool]]
+
+    async def forget(self, lesson: Lesson) -> Forgotten:
+        """`NotForgotten` if steps learn from it faster than it can be taken back, or files of a version stay.
+
+        Then its rows are still there, so that the same command does the rest; what was removed stays removed.
+        """
+        with self.let_go(lesson.sessions):
+            pass  # before anything is changed: a session that is being answered cannot go
+        for _ in range(MAX_ROUNDS):
+            undone = await self.take_back(lesson)
+            await self._remove_files(lesson.line, undone.plan.holding)
+            await asyncio.to_thread(self.forget_records, lesson)
+            with self.let_go(lesson.sessions):
+                if await self.log.forget(lesson, undone.plan):
+                    break
+        else:
+            raise NotForgotten("new steps learned from it meanwhile; stop the server, then forget it again")
+        await asyncio.to_thread(self.forget_records, lesson)  # what was credited meanwhile
+        return Forgotten(
+            undone=undone,
+            num_sessions=len(lesson.sessions),
+            removed=undone.plan.holding,
+            is_erased=await self._erase(),
+        )
+
+    async def _remove_files(self, line: str, numbers: Sequence[int]) -> None:
+        """All that can be removed, before it complains about the rest."""
+        left: list[str] = []
+        for version in await self.log.versions(line, every_model=True):
+            if version.number in numbers and version.weights is not None:
+                try:
+                    await self.keeper.discard(version.weights)
+                except TrainError as error:
+                    left.append(str(error))
+        if left:
+            raise NotForgotten(f"versions that learned from it stay: {'. '.join(left)}; then forget it again")
+
+    async def resume(self) -> None:
+        """Erases what somebody deleted who was stopped before that."""
+        if await self.log.flag(TRACES_LEFT) is not None:
+            await self._erase()
+
+    async def _erase(self) -> bool:
+        for _ in range(_ERASE_TRIES):
+            if await self.erase():
+                await self.log.set_flag(TRACES_LEFT, None)
+                return True
+            await asyncio.sleep(_ERASE_AGAIN_S)
+        return False

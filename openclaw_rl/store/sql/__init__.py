@@ -1,0 +1,1 @@
+"""The tables, and every query on them, in SQLAlchemy Core."""

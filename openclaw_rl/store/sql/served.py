@@ -1,0 +1,84 @@
+"""Turns that a release looks back at. Blocking; each function reads from the connection it is given.
+
+Only main turns of people who let them be learned from are replayed; what a version served is counted for all.
+"""
+
+from __future__ import annotations
+
+import orjson
+from sqlalchemy import Connection, and_, false, func, or_, select
+
+from openclaw_rl.store.sql import episodes, queries, schema
+from openclaw_rl.store.sql.codec import unpack_ids
+from openclaw_rl.types import ReplayedTurn, ServedTurn, Skip, turn_id
+
+_turn, _session, _judgement = schema.turn.c, schema.session.c, schema.judgement.c
+
+_CUT_SHORT = (Skip.ABORTED, Skip.ENGINE_LOST)
+"""Answers that ended for reasons of somebody else: they say nothing of the version that gave them."""
+
+_score = (
+    select(_judgement.score)
+    .where(_judgement.session == _turn.session, _judgement.index == _turn.index)
+    .order_by(_judgement.num_evidence.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+
+
+def replayed(connection: Connection, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
+    """The last turns of a line that this model answered, each within `max_tokens`; the newest first."""
+    private = (Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE, Skip.ENGINE_FAILED, *_CUT_SHORT, Skip.NOT_EXACT)
+    query = (
+        select(_turn.session, _turn.index, _score)
+        .join(schema.session, _session.id == _turn.session)
+        .where(episodes.of_line(line), ~_session.opted_out, _turn.kind == "main", _turn.complete, _turn.model == model)
+        .where(or_(_turn.skip.is_(None), _turn.skip.not_in(private)))
+        .where(_turn.num_sampled > 0, _turn.num_prompt + _turn.num_sampled <= max_tokens)
+        .order_by(_turn.finished_at.desc(), _turn.session, _turn.index.desc())
+        .limit(limit)
+    )
+    found: list[ReplayedTurn] = []
+    for session, index, score in connection.execute(query):
+        turn = queries.turn(connection, session, index)
+        assert turn is not None, "it was there a moment ago, in the same transaction"
+        asked = next((message.content for message in reversed(turn.messages) if message.role == "user"), "")
+        found.append(
+            ReplayedTurn(
+                id=turn_id(session, index),
+                text=asked,
+                tools=turn.tools,
+                prompt_ids=turn.prompt_ids,
+                response_ids=turn.completion.token_ids,
+                score=score,
+            )
+        )
+    return found
+
+
+def served(connection: Connection, line: str, label: str, *, since: float, limit: int) -> list[ServedTurn]:
+    """The last main turns of a line that a version answered, or failed to, since then; the oldest first.
+
+    Who answered nothing is not known by the row: an engine that failed over an answer before its first token counts
+    from `since` on, where that is given. One that was away does not count, however far the answer had come.
+    """
+    # Not LIKE: some databases do not tell capital from small letters there.
+    by_label = func.replace(_turn.versions, orjson.dumps(label).decode(), "") != _turn.versions
+    in_vain = and_(_turn.versions == "[]", _turn.skip == Skip.ENGINE_FAILED) if since else false()
+    query = (
+        select(_turn.finished_at, _turn.token_ids, _turn.skip, _turn.finish_reason, _turn.num_sampled, _score)
+        .join(schema.session, _session.id == _turn.session)
+        .where(episodes.of_line(line), _session.last_seen_at >= since, _turn.created_at >= since, _turn.kind == "main")
+        .where(or_(_turn.skip.is_(None), _turn.skip.not_in(_CUT_SHORT)), or_(by_label, in_vain))
+        .order_by(_turn.finished_at.desc())
+        .limit(limit)
+    )
+    return [
+        ServedTurn(
+            finished_at=finished_at,
+            token_ids=unpack_ids(ids),
+            failed=skip == Skip.ENGINE_FAILED or (finish_reason == "stop" and num_sampled <= 1),
+            score=score,
+        )
+        for finished_at, ids, skip, finish_reason, num_sampled, score in reversed(connection.execute(query).all())
+    ]

@@ -1,0 +1,1 @@
+"""What is true of SQLite only: the file, its lock, its faults, its one writer."""

@@ -1,0 +1,1 @@
+"""The trainer process: orders in, optimiser steps and checkpoints out."""

@@ -1,0 +1,276 @@
+"""One optimiser step: samples in, moved weights and metrics out; or nothing moved, and the reason.
+
+A step is a function of the weights, the optimiser's state, the samples and the seed: it remembers nothing else, and
+gives the same bits again on the same CPU. Samples of a conversation are computed together, in parts of a bounded number
+of tokens (passes/sequences.py). Knows no file, no line and no version.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+
+import torch
+from torch import Tensor
+
+from openclaw_rl.train.objective.aggregate import BatchMean
+from openclaw_rl.train.objective.hybrid import HybridLoss
+from openclaw_rl.train.objective.rows import Rows
+from openclaw_rl.train.objective.sample import SampleTensors, Target, sample_tensors
+from openclaw_rl.train.passes.activations import ALL, Kept
+from openclaw_rl.train.passes.reader import Reader
+from openclaw_rl.train.passes.sequences import Sequenced, in_parts, num_tokens
+from openclaw_rl.train.worker.critic import Critic
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.teacher import HintedQuestion, Teacher, ask
+from openclaw_rl.types import Sample
+
+_NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value"}
+"""Metrics that have names of their own since long before; the others are `sample/NAME`."""
+_OWN = {"anchor": "loss/anchor", "exercise": "loss/exercise"}
+"""What a trainer puts beside people's lessons, and the metric of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """`reason` is empty for a step that was taken; else nothing was moved."""
+
+    metrics: Mapping[str, float]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """A sample on its way through a step."""
+
+    sample: Sample
+    tensors: SampleTensors
+    student: Sequenced
+    teachers: tuple[Sequenced, ...]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Where the time of a step goes."""
+
+    forward_s: float = 0.0
+    backward_s: float = 0.0
+    began_at: float = field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a step may take: tokens of a part, tokens that a teacher reads at once, what waits for the backward pass."""
+
+    max_tokens: int
+    max_read_tokens: int = 1 << 62
+    kept: Kept = ALL
+
+
+class OutOfMemory(Exception):
+    """A part did not fit. `largest` are the tokens of the largest sample, `total` those of all."""
+
+    def __init__(self, *, room: Room, largest: int, total: int) -> None:
+        super().__init__(f"a part of a step does not fit into memory; its largest sample has {largest} tokens")
+        self.room = room
+        self.largest = largest
+        self.total = total
+
+
+class StepTaker:
+    """Moves a student, within the room that there is for so many tokens."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        parameters: Sequence[Tensor],
+        optimiser: torch.optim.Optimizer,
+        loss: HybridLoss,
+        teacher: Teacher,
+        base: Teacher,
+        settings: TrainSettings,
+        *,
+        room_for: Callable[[int], Room],
+        critic: Critic | None = None,
+    ) -> None:
+        """`reader` is the student, `parameters` what of it the optimiser moves."""
+        self._reader = reader
+        self._parameters = parameters
+        self._optimiser = optimiser
+        self._loss = loss
+        self._teacher = teacher
+        self._base = base
+        self._settings = settings
+        self._room_for = room_for
+        self._critic = critic
+
+    def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> StepOutcome:
+        """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
+        work = [self._prepare(sample) for sample in samples]
+        room = self._room_for(total := self._num_tokens(self._moving(work)))
+        try:
+            return self._take(work, room, number=number, seed=seed)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if _is_out_of_memory(error):
+                largest = max(self._num_tokens([one]) for one in work)
+                raise OutOfMemory(room=room, largest=largest, total=total) from error
+            raise
+
+    def _take(self, work: Sequence[_Work], room: Room, *, number: int, seed: int) -> StepOutcome:
+        clock, settings, computed_before = _Clock(), self._settings, self._num_computed()
+        learning_rate = settings.learning_rate_at(number)
+        for group in self._optimiser.param_groups:
+            group["lr"] = learning_rate
+        mean = BatchMean(
+            num_samples=len(work),
+            num_tokens=sum(sum(one.sample.loss_mask) for one in work),
+            per_token=settings.loss_per_token,
+        )
+        targets: dict[str, Target] = {}
+        found: defaultdict[str, list[float]] = defaultdict(list)
+        total, norm = 0.0, 0.0
+        for epoch in range(settings.num_epochs):
+            self._optimiser.zero_grad(set_to_none=True)
+            total = 0.0
+            for part_number, part in enumerate(self._parts(work, room)):
+                dropout_seed = ((seed * 1009 + number) * 1009 + epoch) * 1009 + part_number
+                total += self._backward(part, room, targets, mean, found, clock, dropout_seed=dropout_seed)
+            norm = self._clip(self._parameters)
+            # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
+            whole = norm if self._critic is None else math.hypot(norm, self._clip(self._critic.parameters))
+            if not (math.isfinite(total) and math.isfinite(whole)):
+                self._optimiser.zero_grad(set_to_none=True)
+                return StepOutcome({}, f"the loss is {total} and the norm of its gradient {whole}")
+            self._optimiser.step()
+        self._optimiser.zero_grad(set_to_none=True)
+        names = {**_NAMES, **_OWN}
+        metrics = {names.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
+        kinds = Counter(one.sample.kind for one in work)
+        rewards = [one.sample.reward for one in work if one.sample.kind not in _OWN]
+        seconds = time.perf_counter() - clock.began_at
+        metrics |= {
+            "loss/total": total,
+            "reward/mean": fmean(rewards),
+            "reward/std": pstdev(rewards),
+            "gradient/norm": norm,
+            "learning_rate": learning_rate,
+            "step/samples": len(work),
+            "step/exercises": kinds["exercise"],
+            "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
+            "step/tokens_computed": self._num_computed() - computed_before,
+            "step/seconds": seconds,
+            "step/overhead_share": 1 - (clock.forward_s + clock.backward_s) / seconds,
+        }
+        return StepOutcome(metrics)
+
+    def _clip(self, parameters: Sequence[Tensor]) -> float:
+        """Shortens the gradient where it is too long; its norm before that."""
+        return float(torch.nn.utils.clip_grad_norm_(parameters, self._settings.clip_grad_norm))
+
+    def _temperature(self, sample: Sample) -> float:
+        return self._settings.temperature_of(sample.temperature)
+
+    def _prepare(self, sample: Sample) -> _Work:
+        tensors = sample_tensors(sample, dtype=torch.float32, device=self._reader.device)
+        candidates = sample.candidates[: self._loss.num_teachers(tensors)]
+        return _Work(
+            sample,
+            tensors,
+            Sequenced(sample.prompt_ids, sample.response_ids),
+            tuple(Sequenced(sample.teacher_prompt(one), sample.response_ids) for one in candidates),
+        )
+
+    def _moving(self, work: Sequence[_Work]) -> list[_Work]:
+        """Samples that can move something."""
+        return [one for one in work if self._loss.needs_student(one.tensors)]
+
+    def _parts(self, work: Sequence[_Work], room: Room) -> Iterator[list[_Work]]:
+        """Those of a conversation beside each other."""
+        moving = sorted(self._moving(work), key=lambda one: (one.sample.session, one.sample.index))
+        return in_parts(
+            moving,
+            lambda one: (one.student,),
+            self._reader.counter,
+            max_tokens=room.max_tokens,
+            max_items=-(-len(moving) // self._settings.gradient_accumulation_steps),
+        )
+
+    def _num_tokens(self, work: Sequence[_Work]) -> int:
+        return num_tokens(self._reader.counter(), [one.student for one in work])
+
+    def _num_computed(self) -> int:
+        readers = {id(one): one for one in (self._reader, self._teacher.reader, self._base.reader)}
+        return sum(one.num_computed for one in readers.values())
+
+    def _backward(
+        self,
+        part: Sequence[_Work],
+        room: Room,
+        targets: dict[str, Target],
+        mean: BatchMean,
+        found: defaultdict[str, list[float]],
+        clock: _Clock,
+        *,
+        dropout_seed: int,
+    ) -> float:
+        """Adds the gradient of a part; its share of the loss."""
+        began_at = time.perf_counter()
+        fixed = self._fixed(part, targets, room)
+        readings = self._reader.read([one.student for one in part], kept=room.kept, dropout_seed=dropout_seed)
+        shares: list[Tensor] = []
+        seen: list[tuple[str, Tensor]] = []
+        for one, reading in zip(part, readings, strict=True):
+            rows = reading.rows(self._temperature(one.sample))
+            needs_values = self._loss.needs_values(one.tensors)
+            values_R = self._critic(reading.hidden) if self._critic and needs_values else None
+            if one.sample.id not in targets:
+                teachers, base = fixed[one.sample.id]
+                targets[one.sample.id] = self._loss.target(
+                    rows, one.tensors, teachers=teachers, base=base, values=values_R
+                )
+            loss_R, metrics = self._loss(rows, one.tensors, targets[one.sample.id], values=values_R)
+            shares.append(mean.share(loss_R, one.tensors.mask))
+            if one.sample.kind in _OWN:  # nobody asked for it: it would hide what the samples say
+                metrics = {one.sample.kind: metrics["loss_opd"]} if "loss_opd" in metrics else {}
+            seen += metrics.items()
+        total = torch.stack(shares).sum()
+        clock.forward_s += time.perf_counter() - began_at
+        began_at = time.perf_counter()
+        total.backward()
+        # On a GPU this waits for the passes, whose time it is: once for all numbers.
+        share, *values = torch.stack([total.detach(), *(value.detach().to(total) for _, value in seen)]).tolist()
+        for (name, _), value in zip(seen, values, strict=True):
+            found[name].append(value)
+        clock.backward_s += time.perf_counter() - began_at
+        return float(share)
+
+    def _fixed(
+        self, part: Sequence[_Work], targets: Mapping[str, Target], room: Room
+    ) -> dict[str, tuple[list[Rows], Rows | None]]:
+        """What teacher and base model, as far as they are asked, say about the samples that are new."""
+        new = [one for one in part if one.sample.id not in targets]
+        questions: list[HintedQuestion] = []
+        for one in new:
+            teacher, temperature = (
+                self._base if one.sample.kind == "anchor" else self._teacher,
+                self._temperature(one.sample),
+            )
+            questions += [HintedQuestion(teacher, sequence, temperature) for sequence in one.teachers]
+            if self._loss.needs_base:
+                questions.append(HintedQuestion(self._base, one.student, temperature))
+        answers = iter(ask(questions, max_tokens=room.max_read_tokens))
+        return {
+            one.sample.id: (
+                [next(answers) for _ in one.teachers],
+                next(answers) if self._loss.needs_base else None,
+            )
+            for one in new
+        }
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)

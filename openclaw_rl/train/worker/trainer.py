@@ -1,0 +1,288 @@
+"""Orders -> steps -> checkpoints: everything a trainer does with tensors, behind two methods. Blocking.
+
+The line that was trained last stays in memory, so that its next step starts at once; any other is loaded from its
+checkpoint. Knows no socket, no store, and no conversation: an order holds all it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from openclaw_rl.errors import ModelError, TrainError
+from openclaw_rl.faults import crash_point
+from openclaw_rl.model.architecture import read_architecture
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.train.objective.custom import load_loss
+from openclaw_rl.train.objective.hybrid import HybridLoss
+from openclaw_rl.train.objective.settings import LossSettings
+from openclaw_rl.train.passes.reader import Reader, RecallingReader, token_logprobs
+from openclaw_rl.train.passes.rooms import UNPLANNED_TOKENS, Rooms
+from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.worker.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
+from openclaw_rl.train.worker.critic import Critic
+from openclaw_rl.train.worker.form import check_form
+from openclaw_rl.train.worker.own_samples import ANCHOR_TOKENS, EXERCISE_TOKENS, anchor_sample, own_sample, strength
+from openclaw_rl.train.worker.settings import TrainSettings
+from openclaw_rl.train.worker.speaking import answers
+from openclaw_rl.train.worker.step import OutOfMemory, StepOutcome, StepTaker
+from openclaw_rl.train.worker.student import Model, NetworkModel, Student
+from openclaw_rl.train.worker.teacher import Teacher
+from openclaw_rl.types import Sample, ScoreOrder, ScoreReport, StepOrder, StepReport, WeightsRef, version_label
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """A line in memory, as its checkpoint `at` has it; None is the base model."""
+
+    at: Path | None
+    student: Student
+    optimiser: torch.optim.Optimizer
+    average: Tensor | None
+    critic: Critic | None
+
+
+class TorchTrainer:
+    """Takes steps on one model; `LocalTrainer` runs one in a process of its own."""
+
+    def __init__(self, model: Path, *, device: torch.device, dtype: torch.dtype, shrink: int = 1) -> None:
+        """`shrink` divides the parts that a step is computed in."""
+        self._model = model
+        self._shrink = shrink
+        self._device = device
+        self._dtype = dtype
+        self._line: tuple[str, _Line] | None = None
+        self._base_answers: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._others: dict[Path, Model] = {}
+
+    def step(self, order: StepOrder, target: Path) -> StepReport:
+        """The checkpoint `target` is on the disk when this returns, unless the report says `discarded`."""
+        settings = TrainSettings.from_training(order.settings)
+        crash_point("trainer.ordered")
+        if target.exists():
+            shutil.rmtree(target)  # no row names it: whoever ordered it died before the report arrived
+        line, outcome = self._take(order, settings)
+        crash_point("trainer.moved")
+        if outcome.reason:
+            self._line = None
+            return StepReport(state="discarded", metrics=outcome.metrics, reason=outcome.reason)
+        self._move_average(line, settings)
+        save_checkpoint(
+            target,
+            save_weights=line.student.save,
+            optimiser=line.optimiser,
+            average=line.average,
+            step=order.number,
+            critic=None if line.critic is None else line.critic.tensors(),
+        )
+        crash_point("trainer.renamed")
+        line.at = target
+        self._line = (order.line, line)
+        weights = WeightsRef.of_folder(target / WEIGHTS, folder_sha256(target / WEIGHTS))
+        return StepReport(state="done", metrics=outcome.metrics, weights=weights)
+
+    def score(self, order: ScoreOrder) -> ScoreReport:
+        """Reads with two versions' files, as they are on the disk; the line in memory is left alone."""
+        most = int(order.settings["micro_batch_tokens"] or UNPLANNED_TOKENS) // self._shrink
+        sequences = [
+            Sequenced(ids[:start], ids[start:]) for ids, start in zip(order.sequences, order.starts, strict=True)
+        ]
+        parent, candidate = (
+            tuple(token_logprobs(self._reader(weights, order), sequences, max_tokens=most))
+            for weights in (order.parent, order.candidate)
+        )
+        return ScoreReport(parent=parent, candidate=candidate, sha256=folder_sha256(_folder(order.candidate)))
+
+    def _reader(self, weights: WeightsRef | None, order: ScoreOrder) -> Reader:
+        if weights is None:
+            return self._base.reader
+        folder = _folder(weights)
+        is_adapter = (folder / "adapter_config.json").is_file()  # whatever the settings say by now
+        settings = replace(TrainSettings.from_training(order.settings), use_lora=is_adapter)
+        return self._base.student(folder, settings, seed=0).reader
+
+    def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, StepOutcome]:
+        samples: tuple[Sample, ...] = ()
+        while True:
+            line = self._load(order, settings)
+            samples = samples or (*order.samples, *self._anchors(order, settings), *self._exercises(line, order))
+            self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
+            taker = self._taker(line, order, settings)
+            try:
+                return line, taker.take(samples, number=order.number, seed=order.seed)
+            except OutOfMemory as shortage:
+                self._line = None
+                if not self._rooms.shrink(shortage, settings):
+                    remedy = "lower evaluation.max_candidates, or train where there is more memory"
+                    if shortage.room.kept.keep != "nothing" and self._base.can_recompute:
+                        remedy = f"set training.use_gradient_checkpointing=true, {remedy}"
+                    what = f"a sample of {shortage.largest} tokens does not fit into memory with its teachers"
+                    return line, StepOutcome({}, f"{what}: {remedy}")
+
+    def _anchors(self, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
+        weight, stop = settings.anchor_weight * strength(order.samples), order.stop_token_ids
+        for at, prompt in enumerate(order.anchors):
+            if prompt not in self._base_answers:
+                (self._base_answers[prompt],) = answers(
+                    self._base.reader, [prompt], stop_token_ids=stop, max_tokens=ANCHOR_TOKENS
+                )
+            said = self._base_answers[prompt]
+            yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
+
+    def _exercises(self, line: _Line, order: StepOrder) -> Iterator[Sample]:
+        given = order.exercises
+        said = answers(
+            line.student.reader,
+            [one.prompt_ids for one in given],
+            stop_token_ids=order.stop_token_ids,
+            max_tokens=EXERCISE_TOKENS,
+            temperatures=[one.temperature for one in given],
+            seed=order.seed * 1009 + order.number,
+        )
+        for at, (one, ids) in enumerate(zip(given, said, strict=True)):
+            by = version_label(order.line, order.parent_number)
+            yield own_sample("exercise", one, ids, name=f"exercise {at}", line=order.line, version=by)
+
+    @cached_property
+    def _base_reader(self) -> Reader:
+        """The base model as a teacher. On a GPU what it read stays with it; on a CPU a step has the same bits again."""
+        if isinstance(self._base, NetworkModel) and self._device.type == "cuda":
+            return RecallingReader(self._base.network)
+        return self._base.reader
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        network = self._base.network if isinstance(self._base, NetworkModel) else None
+        return Rooms(
+            None if network is None else network.arch,
+            device=self._device,
+            dtype=self._dtype,
+            shrink=self._shrink,
+            is_fused=network is not None and network.is_fused,
+            can_recompute=self._base.can_recompute,
+        )
+
+    @cached_property
+    def _base(self) -> Model:
+        model = self._open(self._model)
+        if not isinstance(model, NetworkModel):
+            _log.info("trained turn by turn through transformers", extra={"model": self._model.name})
+        return model
+
+    def _open(self, folder: Path) -> Model:
+        arch = read_architecture(folder)
+        if arch is not None:
+            return NetworkModel(folder, arch, device=self._device, dtype=self._dtype)
+        from openclaw_rl.train.passes.fallback import (
+            TransformersModel,  # seconds of imports that our own network spares
+        )
+
+        return TransformersModel(folder, device=self._device, dtype=self._dtype)
+
+    def _load(self, order: StepOrder, settings: TrainSettings) -> _Line:
+        parent = None if order.parent is None else _folder(order.parent).parent  # the checkpoint around the weights
+        if self._line is not None and self._line[0] == order.line:
+            line = self._line[1]
+            if line.at == parent and (line.critic is not None) == settings.critic:
+                return line
+        if parent is not None:
+            name = version_label(order.line, order.parent_number)
+            check_form(parent / WEIGHTS, settings, all_linear=self._base.all_linear, name=name)
+        student = self._student(parent, settings, seed=order.seed)
+        optimiser = torch.optim.AdamW(
+            student.parameters,
+            lr=settings.learning_rate,
+            betas=settings.adam_betas,
+            weight_decay=settings.weight_decay,
+        )
+        critic = self._critic(parent) if settings.critic else None
+        if critic is not None:
+            optimiser.add_param_group({"params": critic.parameters, "weight_decay": 0.0})
+        average = None if parent is None else load_average(parent, self._device)
+        if parent is not None:
+            load_optimiser(parent, optimiser, step=order.parent_number)
+        if settings.teacher == "ema" and average is None:
+            average = parameters_to_vector(student.parameters).detach().clone()
+        return _Line(parent, student, optimiser, average, critic)
+
+    def _critic(self, parent: Path | None) -> Critic:
+        kept, size = None if parent is None else load_critic(parent), self._base.reader.hidden_size
+        return Critic.new(size, device=self._device) if kept is None else Critic.of(kept, size, device=self._device)
+
+    def _student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:
+        if settings.teacher == "ema" and not settings.use_lora:
+            raise TrainError("training.teacher: ema keeps an average of an adapter; it needs use_lora: true")
+        return self._base.student(None if parent is None else parent / WEIGHTS, settings, seed=seed)
+
+    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings) -> StepTaker:
+        base = _read_as(settings, self._base_reader)
+        loss = _loss(LossSettings.from_training(order.settings), settings.custom_loss)
+        return StepTaker(
+            _read_as(settings, line.student.reader),
+            line.student.parameters,
+            line.optimiser,
+            loss,
+            self._teacher(line, settings, base),
+            Teacher(base),
+            settings,
+            room_for=partial(
+                self._rooms.room, settings=settings, num_learning=sum(one.numel() for one in line.student.parameters)
+            ),
+            critic=line.critic,
+        )
+
+    def _teacher(self, line: _Line, settings: TrainSettings, base: Reader) -> Teacher:
+        return Teacher(self._teaching(line, settings, base), temperature=settings.teacher_temperature)
+
+    def _teaching(self, line: _Line, settings: TrainSettings, base: Reader) -> Reader:
+        match settings.teacher:
+            case "base":
+                return base
+            case "current":
+                return _read_as(settings, line.student.reader)
+            case "ema":
+                assert line.average is not None
+                return _read_as(settings, line.student.averaged(line.average))
+            case "path":
+                return _read_as(settings, self._other(Path(str(settings.teacher_path))))
+
+    def _other(self, folder: Path) -> Reader:
+        other = self._others[folder] = self._others.get(folder) or self._open(folder)
+        if other.vocab_size != self._base.vocab_size:
+            raise ModelError(
+                f"the teacher in {folder} knows {other.vocab_size} tokens, the model {self._base.vocab_size}: "
+                "training.teacher_path must name a model with the same tokenizer"
+            )
+        return other.reader
+
+    def _move_average(self, line: _Line, settings: TrainSettings) -> None:
+        if line.average is not None:
+            line.average.lerp_(parameters_to_vector(line.student.parameters).detach(), 1 - settings.ema_decay)
+
+
+def _loss(settings: LossSettings, custom: str | None) -> HybridLoss:
+    if custom is None:
+        return HybridLoss(settings)
+    function, needs_teacher = load_loss(custom)
+    # What the teacher says of the response itself is what token-level distillation looks at.
+    return HybridLoss(replace(settings, distillation="token") if needs_teacher else settings, function)
+
+
+def _folder(weights: WeightsRef) -> Path:
+    if (folder := weights.folder) is None:
+        raise TrainError(f"{weights.uri} is no folder of this machine; train with the backend that made it")
+    return folder
+
+
+def _read_as(settings: TrainSettings, reader: Reader) -> Reader:
+    return reader.plain if settings.batching == "plain" else reader

@@ -1,0 +1,232 @@
+"""The parts that learn: the judge, credit, train and release loops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from openclaw_rl.config import Config, TrainingConfig
+from openclaw_rl.credit.loop import CreditLoop
+from openclaw_rl.credit.practice import Practice
+from openclaw_rl.credit.registry import CreditSettings
+from openclaw_rl.credit.samples import within_caps
+from openclaw_rl.engine.registry import capabilities_of, make_host
+from openclaw_rl.evaluation.exam import Examiner
+from openclaw_rl.gateway.api.metrics import Metrics
+from openclaw_rl.judge.canaries import Canaries
+from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
+from openclaw_rl.judge.registry import JUDGES, make_judges
+from openclaw_rl.judge.rules import form_words
+from openclaw_rl.model.files import inspect_folder
+from openclaw_rl.protocols import Engine, EngineHost, Judge, LearningStore, Renderer, Trainer, WaitingSamples
+from openclaw_rl.release.gate.full import Gate, GateLimits
+from openclaw_rl.release.gate.probes import Prober, frozen_probes
+from openclaw_rl.release.gate.proving import Proving
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
+from openclaw_rl.release.watch import Watch, WatchLimits
+from openclaw_rl.render import load_renderer
+from openclaw_rl.tracking import Observers
+from openclaw_rl.train.anchor_prompts import ANCHORS
+from openclaw_rl.train.loop import LoopSettings, TrainLoop
+from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.registry import make_keeper, new_trainer
+from openclaw_rl.types import Credit, JudgedTurn, Message, Sample, Skip, Step, Version
+from openclaw_rl.wiring.foundation import Foundation
+
+
+async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Renderer]:
+    """A second engine of the same kind, on the weights of the model judge."""
+    path = config.evaluation.judge_path
+    assert path is not None, "check_judge has seen it"
+    files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
+    renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
+    return make_host(config.engine, files, sockets / "judge.sock", name="judge engine"), renderer
+
+
+def make_judge_loop(config: Config, lessons: LearningStore, judges: Sequence[Judge], metrics: Metrics) -> JudgeLoop:
+    """`judges` are those of `evaluation.judge`, in its order."""
+    canaries = Canaries.shipped() if config.evaluation.canaries else None
+    named = zip(config.evaluation.judge, judges, strict=True)
+    unseen = [judge for name, judge in named if not JUDGES[name].reads_reactions]
+    return JudgeLoop(lessons, judges, JudgeSettings.of(config), canaries=canaries, unseen=unseen, watch=metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgingParts:
+    """`host` is the second engine, of the model judge; None where no judge needs one."""
+
+    loop: JudgeLoop
+    judges: Sequence[Judge]
+    host: EngineHost | None
+
+    async def close(self) -> None:
+        for judge in self.judges:
+            await judge.close()
+
+
+async def make_judging(
+    foundation: Foundation, lessons: LearningStore, engine: Engine, sockets: Path, metrics: Metrics
+) -> JudgingParts:
+    """The judges beside serving: `self` asks the served engine."""
+    config, host, renderer = foundation.config, None, None
+    if "model" in config.evaluation.judge:
+        host, renderer = await make_judge_host(config, sockets)
+    judges = make_judges(
+        config,
+        engine=engine,
+        renderer=foundation.renderer,
+        judge_engine=None if host is None else host.engine,
+        judge_renderer=renderer,
+    )
+    return JudgingParts(loop=make_judge_loop(config, lessons, judges, metrics), judges=judges, host=host)
+
+
+def make_credit_loop(
+    foundation: Foundation, lessons: LearningStore, metrics: Metrics, observers: Observers
+) -> CreditLoop:
+    config = foundation.config
+
+    def on_credit(judged: JudgedTurn, credit: Credit) -> None:
+        metrics.credited(credit.skip or "sample")
+        observers.credited(judged, credit)
+
+    settings = CreditSettings.of(config.training, config.rollout)
+    return CreditLoop(lessons, foundation.renderer, settings, foundation.model_id, on_credit=on_credit)
+
+
+def make_trainer(foundation: Foundation) -> Trainer | None:
+    """None where there are no weights to train. It starts with its first order."""
+    config = foundation.config
+    has_weights = capabilities_of(config.engine).has_weights
+    return new_trainer(config, foundation.model.path) if has_weights else None
+
+
+def make_train_loop(
+    config: Config,
+    lessons: LearningStore,
+    trainer: Trainer,
+    renderer: Renderer,
+    *,
+    release: Callable[[Version], Awaitable[None]],
+    on_step: Callable[[Step], None] = lambda _: None,
+    on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
+    on_waiting: Callable[[str], None] = lambda _: None,
+) -> TrainLoop:
+    """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
+    training = config.training
+    prompts = [renderer.render([Message(role="user", content=text)], (), {}) for text in ANCHORS]
+    settings = LoopSettings(
+        batch_size=training.batch_size,
+        max_wait_s=training.max_wait_s,
+        training=training.model_dump(mode="json"),
+        anchors=tuple(map(tuple, prompts)),
+        stop_token_ids=tuple(renderer.stop_token_ids),
+    )
+    return TrainLoop(
+        lessons,
+        trainer,
+        make_planner(training, lessons, on_skip=on_skip),
+        settings,
+        release=release,
+        practice=Practice(renderer, form_words, num_exercises=training.exercises),
+        on_step=on_step,
+        on_waiting=on_waiting,
+    )
+
+
+def make_planner(
+    training: TrainingConfig,
+    log: WaitingSamples,
+    *,
+    on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
+) -> Planner:
+    def within_caps_only(samples: Sequence[Sample]) -> Sequence[Sample]:
+        taken, _ = within_caps(
+            samples,
+            batch_size=training.batch_size,
+            user_of=lambda sample: sample.line,
+            max_user_share=training.max_user_share,
+            max_session_share=training.max_session_share,
+        )
+        return taken
+
+    plan = PlanSettings(
+        batch_size=training.batch_size,
+        max_steps=training.max_steps,
+        max_staleness=training.max_staleness,
+        replay_max_age=training.replay_max_age,
+        num_anchors=training.anchors,
+        seed=training.seed,
+    )
+    return Planner(log, plan, choose=within_caps_only, on_skip=on_skip)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseParts:
+    """`watch` is None if it is switched off (`release.watch`)."""
+
+    releaser: Releaser
+    examiner: Examiner
+    watch: Watch | None
+
+
+def make_release(
+    foundation: Foundation,
+    lessons: LearningStore,
+    host: EngineHost,
+    live: LiveVersions,
+    observers: Observers,
+    *,
+    trainer: Trainer | None,
+) -> ReleaseParts:
+    """Gate, proof, releaser, and those who look at what is live. Without a trainer candidates cannot be proved: they
+    wait."""
+    config, renderer, engine = foundation.config, foundation.renderer, host.engine
+    settings = config.release
+    prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
+    gate = Gate(engine, renderer, prober, GateLimits.of(settings), replay=lessons, model_id=foundation.model_id)
+    proving = (
+        None
+        if trainer is None
+        else Proving(
+            engine,
+            prober,
+            trainer,
+            settings=config.training.model_dump(mode="json"),
+            min_tokens=settings.probe_tokens,
+            min_correlation=settings.min_correlation,
+            reports_checksum=host.capabilities.reports_checksum,
+        )
+    )
+
+    async def on_measured(line: str, number: int, measures: Mapping[str, float]) -> None:
+        step = await lessons.add_metrics(line, number, measures)
+        if step is not None:
+            observers.evaluated(replace(step, metrics=measures))
+
+    def on_change(version: Version) -> None:
+        observers.changed(version)
+        examiner.changed(version)
+
+    examiner = Examiner(
+        engine,
+        renderer,
+        lambda line, number: releaser.loaded(line, number),
+        every=config.evaluation.eval_frequency,
+        on_measured=on_measured,
+    )
+    releaser = Releaser(
+        lessons,
+        engine,
+        gate,
+        live,
+        proving=proving,
+        keeper=trainer or make_keeper(config),
+        save_every=config.training.save_every,
+        on_change=on_change,
+    )
+    watch = Watch(lessons, releaser.roll_back, WatchLimits.of(settings)) if settings.watch else None
+    return ReleaseParts(releaser=releaser, examiner=examiner, watch=watch)

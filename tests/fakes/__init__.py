@@ -1,0 +1,1 @@
+"""Stand-ins for engines, trainers and rows, each written once."""

@@ -1,0 +1,112 @@
+"""What this release does not do is refused at start: the setting, its variable, the reason and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.config import ALIASES, AVAILABLE_ENGINES, Config, load_config, require_available
+from openclaw_rl.config.keys import LEAVES, either, limit_of
+from openclaw_rl.errors import ConfigError
+
+LIMITED = [key for key in LEAVES if limit_of(key)]
+TOO_MUCH = {
+    "engine.type": "vllm",
+    "engine.colocate": "true",
+    "training.backend": "tinker",
+    "training.teacher_source": "engine",
+    "training.master_addr": "10.0.0.7",
+    "rollout.tools_config": "/tools.json",
+}
+"""What people ask for; of all others it is two, or a text."""
+
+
+def refusal(overrides: list[str] = [], env: dict[str, str] = {}, *, learn: bool = True) -> str:  # noqa: B006
+    with pytest.raises(ConfigError) as error:
+        require_available(load_config(env=env, overrides=overrides).config, learn=learn)
+    return str(error.value)
+
+
+def test_the_defaults_and_the_seeds_own_values_start() -> None:
+    require_available(Config())
+    one = dict.fromkeys(("NUM_GPUS", "ACTOR_GPUS", "ROLLOUT_GPUS", "PRM_GPUS", "PRM_TEACHER_GPUS", "NNODES"), "1")
+    machines = {**one, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "NODE_RANK": "0", "GPUS_PER_NODE": "1"}
+    require_available(load_config(env=machines).config)
+    require_available(load_config(env={"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "megatron"}).config)
+
+
+@pytest.mark.parametrize("key", LIMITED)
+def test_more_than_this_release_does_is_refused_with_the_remedy(key: str) -> None:
+    limit = limit_of(key)
+    assert limit is not None
+    message = refusal([f"{key}={TOO_MUCH.get(key, '2')}"])
+    assert message.startswith(key)
+    assert limit.why in message
+    assert message.endswith(limit.advice)
+    assert "\n" not in message
+    for alias in ALIASES:
+        assert alias.key != key or alias.variable in message
+
+
+def test_a_refusal_is_one_plain_sentence() -> None:
+    assert refusal(["training.backend=tinker"]) == (
+        "training.backend = tinker: this release trains locally; cloud trainers come later; leave it at local"
+    )
+    assert refusal(env={"NNODES": "2"}) == (
+        "training.nnodes (variable NNODES) = 2: this release runs on one machine; leave it at 1"
+    )
+    assert refusal(env={"FIREWORKS_API_KEY": "hunter2"}).startswith(
+        "training.fireworks_api_key (variable FIREWORKS_API_KEY) = ***: this release trains locally"
+    )
+    assert refusal(env={"NUM_GPUS": "8"}).endswith("leave it unset, or at 1")
+    assert refusal(["engine.type=sglang"]).endswith(f"set it to {either(AVAILABLE_ENGINES)}")
+    assert refusal(["training.master_addr=10.0.0.7"]).endswith("set it to localhost, 127.0.0.1 or ::1")
+
+
+def test_every_refusal_is_told_at_once() -> None:
+    assert len(refusal(env={"NNODES": "2", "NODE_RANK": "1", "TINKER_API_KEY": "tk"}).splitlines()) == 3
+
+
+def test_serving_alone_does_not_mind_the_trainers_settings() -> None:
+    config = load_config(env={"ACTOR_GPUS": "2", "TINKER_API_KEY": "tk", "TASK_TYPE": "bash_commands"}).config
+    require_available(config, learn=False)
+    for variable in ("NNODES", "NUM_GPUS", "GPUS_PER_NODE", "ROLLOUT_GPUS"):
+        assert f"(variable {variable}) = 2" in refusal(env={variable: "2"}, learn=False)
+    assert refusal(["engine.num_gpus=2"], learn=False).startswith("engine.num_gpus (variable ROLLOUT_GPUS) = 2")
+
+
+def test_one_gpu_serves_and_one_trains() -> None:
+    require_available(load_config(env={}, overrides=["engine.gpu_ids=0", "training.gpu_ids=1"]).config)
+    assert refusal(["training.gpu_ids=2,3,4,5"]) == (
+        "training.gpu_ids = 2,3,4,5: this release trains on one GPU; name one, such as 2"
+    )
+    assert "this release serves on one GPU" in refusal(["engine.gpu_ids=0,1"], learn=False)
+
+
+@pytest.mark.parametrize("variable", ["REF_LOAD", "PRM_TEACHER_LOAD"])
+def test_a_checkpoint_that_is_no_hugging_face_folder_is_refused(variable: str, tmp_path: Path) -> None:
+    message = refusal(env={variable: str(tmp_path)})
+    assert f"(variable {variable}) = {tmp_path}: there is no config.json in it" in message
+    (tmp_path / "config.json").write_text("{}")
+    require_available(load_config(env={variable: str(tmp_path)}).config)
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "only"),
+    [
+        ("rollout.collection_mode", "sync", "async"),
+        ("rollout.trajectory_format", "single_turn", "multi_turn"),
+        ("rollout.reward_computation.type", "outcome", "next_state_feedback"),
+        ("rollout.reward_computation.aggregation", "mean", "majority"),
+    ],
+)
+def test_a_key_with_one_legal_value_says_so(key: str, other: str, only: str) -> None:
+    assert load_config(env={}, overrides=[f"{key}={only}"]).config == Config()
+    with pytest.raises(ConfigError, match=rf"{key} = '{other}' \(command line\): {only} is the only value: "):
+        load_config(env={}, overrides=[f"{key}={other}"])
+
+
+def test_a_role_is_on_the_main_line_or_beside_it() -> None:
+    with pytest.raises(ConfigError, match="rollout.message_classification: tool is in main_line and in side; keep it"):
+        load_config(env={}, overrides=["rollout.message_classification.side=system,tool"])

@@ -1,0 +1,133 @@
+"""Settings to hosts: what they start, and what they can do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+
+import openclaw_rl
+from openclaw_rl.config import EngineConfig
+from openclaw_rl.config.tree import AVAILABLE_ENGINES
+from openclaw_rl.engine.embedded import __main__ as worker
+from openclaw_rl.engine.embedded.options import EmbeddedOptions
+from openclaw_rl.engine.registry import ENGINES, capabilities_of, make_host
+from openclaw_rl.engine.scripted import ScriptedOptions
+from openclaw_rl.engine.worker.supervisor import Supervisor
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.model.files import ModelFiles
+
+SHOW_THE_ENGINE = {"cli/startup.py", "cli/doctor/checks.py", "cli/learn/training.py", "cli/options.py"}
+"""Who may name `engine.type` to a person; what an engine can do is in its `Capabilities`."""
+
+SOCKET = Path("/run/e.sock")
+MODEL = ModelFiles(
+    name="m",
+    path=Path("/models/m"),
+    tokenizer_path=Path("/models/t"),
+    architecture="LlamaForCausalLM",
+    context_window=64,
+    vocab_size=8,
+    stop_ids=(0,),
+    weights=(),
+)
+
+
+def command(config: EngineConfig) -> tuple[list[str], object]:
+    """What comes before the options, and the options."""
+    host = make_host(config, MODEL, SOCKET)
+    assert isinstance(host, Supervisor)
+    *start, name, options = host.command
+    assert name == "--options"
+    return start, json.loads(options)
+
+
+async def test_the_embedded_worker_gets_all_its_options() -> None:
+    start, options = command(EngineConfig())
+    module = ["-m", "openclaw_rl.engine.embedded"]
+    assert start == [sys.executable, *module, "--socket", "/run/e.sock", "--model", "/models/m"]
+    assert EmbeddedOptions.from_json(options) == EmbeddedOptions(), "settings and worker have the same defaults"
+    assert isinstance(options, dict)
+    assert set(options) == {field.name for field in fields(EmbeddedOptions)}
+
+
+async def test_every_setting_reaches_the_embedded_worker() -> None:
+    settings = {
+        "device": "cpu",
+        "dtype": "bfloat16",
+        "weights": "quantised",
+        "threads": 3,
+        "context_window": 4096,
+        "kv_bytes": 1 << 30,
+        "kv_after_update": "exact",
+        "max_active": 5,
+        "max_queued": 6,
+        "prefill_chunk": 7,
+        "gpu_ids": (3,),
+    }
+    options = EmbeddedOptions.from_json(command(EngineConfig(**settings))[1])  # type: ignore[arg-type]
+    assert asdict(options) == settings
+
+
+async def test_the_scripted_worker_gets_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.yaml"
+    script.write_text('[{"match": "a", "reply": "from the file"}]')
+    raw = {"script": script, "replies": [{"match": "b", "reply": "from the settings"}], "tokens_per_s": 5}
+    config = EngineConfig.model_validate({"type": "scripted", "scripted": raw, "context_window": 99})
+    start, options = command(config)
+    module = ["-m", "openclaw_rl.engine.scripted"]
+    assert start == [sys.executable, *module, "--socket", "/run/e.sock", "--tokenizer", "/models/t"]
+    got = ScriptedOptions.from_json(options)
+    assert [reply.match for reply in got.replies] == ["a", "b"]
+    assert (got.tokens_per_s, got.context_window) == (5, 99)
+    script.write_text('{"match": "a"}')
+    with pytest.raises(ConfigError, match="list of"):
+        command(config)
+
+
+def test_the_embedded_worker_sees_the_gpu_that_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def note(*_: object) -> int:
+        seen.append(os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return 0
+
+    monkeypatch.setattr(worker, "run_worker", note)
+    monkeypatch.setattr(worker, "_keep_freed_memory", lambda: None)
+    monkeypatch.setattr(os, "environ", {})
+    for gpu_ids in ([3], []):
+        arguments = ["--socket", "/s", "--model", "/m", "--options", json.dumps({"gpu_ids": gpu_ids})]
+        os.environ.clear()
+        assert worker.main(arguments) == 0
+    assert seen == ["3", None]
+
+
+async def test_a_host_says_what_it_can_do_before_it_runs() -> None:
+    for name in ENGINES:
+        config = EngineConfig(type=name)
+        host = make_host(config, MODEL, SOCKET, name="judge engine")
+        assert host.capabilities == capabilities_of(config)
+        assert (host.is_ready, host.state, host.last_error, host.num_restarts) == (False, None, None, 0)
+    assert [capabilities_of(EngineConfig(type=name)).has_weights for name in ("embedded", "scripted")] == [True, False]
+
+
+def test_nobody_else_asks_which_engine_it_is() -> None:
+    package = Path(openclaw_rl.__file__).parent
+    asks = re.compile(r'type\W*[!=]= ?"(embedded|scripted|vllm|sglang)"')
+    others = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in ("engine", "config")]
+    assert len(others) > 200
+    assert not [str(path) for path in others if asks.search(path.read_text(encoding="utf-8"))]
+    names = {str(path.relative_to(package)) for path in others if "engine.type" in path.read_text(encoding="utf-8")}
+    assert names <= SHOW_THE_ENGINE
+    compares = re.compile(r"engine\.type\s*(==|!=|(not )?in\b)|(if|match) [\w.]*engine\.type\b")
+    shown = [path for path in others if compares.search(path.read_text(encoding="utf-8"))]
+    assert not shown
+
+
+def test_every_engine_that_settings_offer_is_registered() -> None:
+    assert set(ENGINES) == set(AVAILABLE_ENGINES)

@@ -1,0 +1,60 @@
+"""What a turn's ids, and versions, belong to; and what the loops are put together from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+from openclaw_rl import pipeline
+from openclaw_rl.config import load_config
+from openclaw_rl.model.files import resolve_model
+from openclaw_rl.protocols import Renderer
+from openclaw_rl.types import Candidate, Step, Version
+from openclaw_rl.wiring.foundation import model_id_of
+from openclaw_rl.wiring.learning import make_train_loop
+from tests.factories.orders import sample
+from tests.tiny import build_tiny_model
+
+
+def test_two_checkpoints_under_one_name_are_two_models(tmp_path: Path) -> None:
+    names = []
+    for name in ("one", "two"):
+        folder = build_tiny_model(tmp_path / name)
+        settings = ("model.name=mine", f"model.checkpoint_path={folder}")
+        config = load_config(overrides=settings, env={}).config
+        model = resolve_model(config.model)
+        names.append(model_id_of(config, model))
+        assert model_id_of(load_config(overrides=settings[:1], env={}).config, model).startswith("mine#")
+        scripted = load_config(overrides=(*settings, "engine.type=scripted"), env={}).config
+        assert model_id_of(scripted, model) == f"scripted:{names[-1]}", "no model sampled these tokens"
+    digests = {name.rpartition("#")[2] for name in names}
+    assert (len(set(names)), len(digests)) == (2, 1), "the same tokenizer, other weights"
+
+
+def test_the_loop_table_names_the_loops_that_run() -> None:
+    table = (pipeline.__doc__ or "").partition("woken by\n")[2].partition("\n\n")[0]
+    named = re.findall(r"^ {4}([a-z]+) ", table, re.MULTILINE)
+    started = re.findall(r'\bstart\("([a-z ]+)"', inspect.getsource(pipeline.run))
+    assert len(named) >= 10
+    assert set(named) - {"serve"} <= set(started), "serving is what `listening` does"
+
+
+def test_as_many_exercises_as_are_configured(renderer: Renderer, tmp_path: Path) -> None:
+    """The loop beside serving practises what two conversations wish; the reference preset practises nothing."""
+    hint = Candidate(hint="Answer in one short sentence.", num_shared=4, suffix_ids=(5, 6))
+    samples = [sample(index, session=f"s-{index}", candidates=(hint,)) for index in (0, 1)]
+    step = Step(line="ann", number=1, state="planned", planned_at=0.0, seed=0, parent=0, sample_ids=("a", "b"))
+
+    async def release(_: Version) -> None: ...
+
+    def num_exercises(*settings: str) -> int:
+        config = load_config(overrides=(f"store.data_dir={tmp_path}", *settings), env={}).config
+        unused: Any = None
+        practice = make_train_loop(config, unused, unused, renderer, release=release)._practice
+        assert practice is not None
+        return len(practice.exercises(step, samples))
+
+    assert num_exercises("training.exercises=3") == 3
+    assert num_exercises("training.preset=reference") == 0
