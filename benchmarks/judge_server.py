@@ -18,10 +18,11 @@ _DISPLEASED = re.compile(r"wrong|redo|again|incorrect|mistake|not what|correct i
 
 
 class JudgeServer:
-    """Counts the votes that it was asked for; `delay_s` may change while it runs."""
+    """Counts the votes that it was asked for; `delay_s` may change while it runs. `always`: the one score it gives."""
 
-    def __init__(self, *, delay_s: float = 0.0) -> None:
+    def __init__(self, *, delay_s: float = 0.0, always: int | None = None) -> None:
         self.delay_s = delay_s
+        self._always = always
         self.num_votes = 0
 
     @asynccontextmanager
@@ -41,14 +42,13 @@ class JudgeServer:
         prompt: str = orjson.loads(await request.read())["messages"][-1]["content"]
         self.num_votes += 1
         await asyncio.sleep(self.delay_s)
-        answer = {"choices": [{"message": {"content": _answer(prompt)}, "finish_reason": "stop"}]}
+        answer = {"choices": [{"message": {"content": self._answer(prompt)}, "finish_reason": "stop"}]}
         return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
-
-def _answer(prompt: str) -> str:
-    said = "\n".join(_NEXT_STATE.findall(prompt))
-    displeased = _DISPLEASED.search(said) is not None
-    if prompt.rstrip().endswith("the hint in its marks."):
-        hint = "\\boxed{1}\n[HINT_START]\nAnswer more briefly.\n[HINT_END]"
-        return hint if "shorter" in said else "No wish is stated.\n\\boxed{-1}"
-    return f"The next state tells.\n\\boxed{{{-1 if displeased else 1}}}"
+    def _answer(self, prompt: str) -> str:
+        said = "\n".join(_NEXT_STATE.findall(prompt))
+        if prompt.rstrip().endswith("the hint in its marks."):
+            hint = "\\boxed{1}\n[HINT_START]\nAnswer more briefly.\n[HINT_END]"
+            return hint if "shorter" in said else "No wish is stated.\n\\boxed{-1}"
+        score = self._always if self._always is not None else (-1 if _DISPLEASED.search(said) else 1)
+        return f"The next state tells.\n\\boxed{{{score}}}"

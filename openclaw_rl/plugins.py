@@ -12,20 +12,20 @@ from typing import Any
 
 from openclaw_rl.errors import ConfigError
 
-_FORM = "package.module:name or file.py:name"
+FORM = "package.module:name or file.py:name"
 
 
 def load_named(path: str, setting: str) -> tuple[ModuleType, Any]:
     """The module and the thing in it; ConfigError says what is wrong with `setting`, which the path came from."""
     where, _, name = path.rpartition(":")
     if not where or not name.isidentifier():
-        raise ConfigError(f"{setting} {path!r} is not of the form {_FORM}")
+        raise ConfigError(f"{setting} {path!r} is not of the form {FORM}")
     try:
         module = _load_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
     except (Exception, SystemExit) as error:  # code of others may raise anything while it is imported
         raise ConfigError(f"{where} of {setting} cannot be imported: {error!r}") from error
     if not hasattr(module, name):
-        raise ConfigError(f"{where} of {setting} has no {name!r}; it is written {_FORM}")
+        raise ConfigError(f"{where} of {setting} has no {name!r}; it is written {FORM}")
     return module, getattr(module, name)
 
 

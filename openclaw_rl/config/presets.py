@@ -85,7 +85,10 @@ CHOICES = (
 
 
 _STRICT = ("training.advantage", "training.value_clip", "training.critic")
-"""Targets that nobody sets against a choice on purpose; of the others, such as the judge, one is named to override."""
+"""Targets that nobody sets against a choice on purpose. The others, such as the judge, a stronger source overrides."""
+
+_LOOSE = ("tracking.wandb_mode",)
+"""Targets that the same source may set against a choice: a key of W&B serves its offline mode too."""
 
 
 def choose(values: Mapping[str, Any], ranks: Mapping[str, int]) -> Iterator[tuple[str, Any, str]]:
@@ -106,7 +109,8 @@ def choose(values: Mapping[str, Any], ranks: Mapping[str, int]) -> Iterator[tupl
         if is_checkpoint or _holds(values.get(target), value):
             continue
         if rank < rival or (rank == rival and before is None):  # named outright
-            _refuse_contradiction(chosen_by.get(key, key), values, target)
+            if target in _STRICT or (rank == rival and target not in _LOOSE):
+                _refuse_contradiction(chosen_by.get(key, key), values, target)
             continue
         if rank == rival:
             raise ConfigError(
@@ -119,11 +123,9 @@ def choose(values: Mapping[str, Any], ranks: Mapping[str, int]) -> Iterator[tupl
 
 def _refuse_contradiction(key: str, values: Mapping[str, Any], target: str) -> None:
     """A value at its default is no wish: a whole tree that was written to a file can be read again."""
-    value = values[key]
-    if target in _STRICT and str(value).lower() != str(LEAVES[key].default).lower():
+    if _shown(values[key]) != _shown(LEAVES[key].default):
         raise ConfigError(
-            f"{key} = {str(value).lower()} needs another {target} than {str(values[target]).lower()}: "
-            f"leave {key} at {str(LEAVES[key].default).lower()}, or {target} out"
+            f"{key} = {_shown(values[key])} needs another {target} than {_shown(values[target])}: leave one of them out"
         )
 
 
@@ -159,4 +161,4 @@ def _is_on(written: Any, *, otherwise: bool) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return ",".join(value) if isinstance(value, tuple | list) else str(value).lower()

@@ -12,11 +12,13 @@ process, where torch does not.
 from __future__ import annotations
 
 import ast
-import sys
+import importlib.util
 from collections.abc import Collection
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from openclaw_rl.errors import ConfigError
+from openclaw_rl.plugins import FORM
 
 SETTING = "training.custom_loss"
 
@@ -68,12 +70,15 @@ def check_loss(path: str) -> None:
     if file is None:
         return
     try:
-        body = ast.parse(file.read_text(encoding="utf-8")).body
+        tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, SyntaxError) as error:
         raise ConfigError(f"{where} of {SETTING} cannot be read: {error}") from error
-    for found in body:
+    for found in tree.body:
         if isinstance(found, ast.FunctionDef) and found.name == name:
             _check(path, found.args)
+            return
+    if name not in _words(tree):
+        raise ConfigError(f"{where} of {SETTING} has no {name!r}; it is written {FORM}")
 
 
 def _check(path: str, given: ast.arguments) -> None:
@@ -86,11 +91,26 @@ def _check(path: str, given: ast.arguments) -> None:
     is_by_name(path, [*by_order, *by_key], required)
 
 
+def _words(tree: ast.Module) -> set[str]:
+    """Every name that the source writes: by an import or an assignment it may give one of them to a function."""
+    nodes = list(ast.walk(tree))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+
+
 def _source(where: str) -> Path | None:
-    """The file, found without an import; None where it is not plain to see."""
+    """The file, found without an import; None for a module that is no Python source."""
     if where.endswith(".py"):
-        files = [Path(where)]
-    else:
-        inside = where.replace(".", "/")
-        files = [Path(root, one) for root in sys.path for one in (f"{inside}.py", f"{inside}/__init__.py")]
-    return next((file for file in files if file.is_file()), None)
+        return Path(where)
+    package, *inside = where.split(".")
+    try:
+        spec = importlib.util.find_spec(package)
+        for num_parts in range(len(inside)):
+            folders = spec.submodule_search_locations if spec else None
+            name = ".".join([package, *inside[: num_parts + 1]])
+            spec = PathFinder.find_spec(name, folders) if folders is not None else None
+    except ValueError:  # "", or a module that has no spec
+        spec = None
+    if spec is None:
+        raise ConfigError(f"there is no module {where!r}, which {SETTING} names; it is written {FORM}")
+    return Path(spec.origin) if spec.origin is not None and spec.origin.endswith(".py") else None

@@ -44,7 +44,9 @@ def test_a_judges_settings_choose_it(given: str, chosen: str) -> None:
     found = loaded(given)
     assert found.config.evaluation.judge == (chosen,)
     assert found.sources["evaluation.judge"] == f"chosen by {given.partition('=')[0]}"
-    assert loaded(given, "evaluation.judge=rules").config.evaluation.judge == ("rules",)
+    key, _, value = given.partition("=")
+    weaker = {f"OPENCLAW_RL__{key.replace('.', '__').upper()}": value}
+    assert loaded("evaluation.judge=rules", env=weaker).config.evaluation.judge == ("rules",)
     in_a_chain = loaded(given, env={"OPENCLAW_RL__EVALUATION__JUDGE": f"rules,{chosen}"})
     assert in_a_chain.config.evaluation.judge == ("rules", chosen)
 
@@ -72,8 +74,6 @@ def test_a_stronger_source_beats_what_a_file_says_outright(tmp_path: Path) -> No
     found = loaded(env={"PRM_TEACHER_HF": "/teacher", "PRM_MODEL_PATH": "/prm"}, file=file).config
     assert (found.training.teacher, found.training.teacher_path) == ("path", Path("/teacher"))
     assert found.evaluation.judge == ("model",)
-    file.write_text("training: {teacher: current, teacher_path: /teacher}\n")
-    assert loaded(file=file).config.training.teacher == "current"
     outright = loaded("training.teacher=ema", env={"PRM_TEACHER_HF": "/teacher"})
     assert outright.config.training.teacher == "ema"
 
@@ -98,6 +98,16 @@ def test_gae_is_chosen_over_the_preset() -> None:
             {},
             ("training.gae_lambda = 0.9", "advantage than raw"),
         ),
+        (
+            ["evaluation.judge=rules", "evaluation.judge_model=gpt-4"],
+            {},
+            ("evaluation.judge_model = gpt-4", "evaluation.judge than rules"),
+        ),
+        (
+            ["training.teacher=current", "training.teacher_path=/teacher"],
+            {},
+            ("training.teacher_path = /teacher", "training.teacher than current"),
+        ),
     ],
 )
 def test_a_contradiction_names_both_settings(given: list[str], env: dict[str, str], named: tuple[str, str]) -> None:
@@ -117,6 +127,8 @@ def test_a_whole_tree_that_was_written_down_is_read_again() -> None:
 def test_a_key_of_weights_and_biases_tracks_online() -> None:
     assert loaded(env={"WANDB_API_KEY": "wb"}).config.tracking.wandb_mode == "online"
     assert loaded("tracking.wandb_mode=offline", env={"WANDB_API_KEY": "wb"}).config.tracking.wandb_mode == "offline"
+    both = loaded(env={"WANDB_API_KEY": "wb", "OPENCLAW_RL__TRACKING__WANDB_MODE": "offline"})
+    assert both.config.tracking.wandb_mode == "offline"
 
 
 def test_weights_apart_from_the_tokenizer() -> None:

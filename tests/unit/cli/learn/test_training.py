@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.judge_server import JudgeServer
 from openclaw_rl.cli import app as cli
 from openclaw_rl.cli.learn.importing import import_rollouts, read_rollouts
 from openclaw_rl.cli.learn.training import INTERRUPTED, TrainBar, _for_rollouts, _judge, keep_newest
@@ -315,13 +316,13 @@ def test_bad_input_is_one_line_with_a_remedy(tmp_path: Path, model: Path, capsys
 async def test_a_judge_that_fails_its_known_cases_ends_the_judging_not_never(
     tmp_path: Path, model: Path, store: SqliteStore
 ) -> None:
-    (tmp_path / "bad.py").write_text("def always(prompt, response, next_feedback):\n    return 1.0\n")
     lines = await exported(tmp_path / "elsewhere", model, 1)
     await import_rollouts(store, read_rollouts(write(tmp_path / "rollouts", *lines)))
-    chosen = ["evaluation.judge=function", f"evaluation.judge_function={tmp_path / 'bad.py'}:always"]
-    with progress(show=False) as bars:
-        async with asyncio.timeout(60):
-            await _judge(load_config(env={}, overrides=chosen).config, store, TrainBar(bars), Metrics())
+    async with JudgeServer(always=1).listening() as url:
+        chosen = [f"evaluation.judge_url={url}", "evaluation.judge_model=liar"]
+        with progress(show=False) as bars:
+            async with asyncio.timeout(60):
+                await _judge(load_config(env={}, overrides=chosen).config, store, TrainBar(bars), Metrics())
     assert await store.lessons.num_open("judge") == 1, "nothing that it said is believed"
     assert "got a known case wrong" in (await store.lessons.flag("judge.paused") or "")
 

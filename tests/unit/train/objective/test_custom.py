@@ -141,6 +141,30 @@ def test_an_unknown_name_is_refused_at_the_start_without_an_import(tmp_path: Pat
     new_trainer(ours, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/no/such/file.py:loss", "cannot be read"),
+        ("no_such_package:loss", "there is no module 'no_such_package'"),
+        ("openclaw_rl.train.no_such_module:loss", "there is no module"),
+        ("openclaw_rl.train.losses.deeper:loss", "there is no module"),
+        ("just_a_name", "there is no module ''"),
+        ("openclaw_rl.train.objective.hybrid:hybrid_lost", "has no 'hybrid_lost'"),
+    ],
+)
+def test_what_is_not_there_is_refused_at_the_start(path: str, message: str, tmp_path: Path) -> None:
+    chosen = load_config(env={}, overrides=[f"training.custom_loss={path}"]).config
+    with pytest.raises(ConfigError, match=message):
+        new_trainer(chosen, tmp_path)
+
+
+def test_a_function_may_come_from_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from somewhere import loss, other as second\nthird = loss\n")
+    for name in ("loss", "second", "third"):
+        check_loss(f"{tmp_path / 'mine.py'}:{name}")
+    check_loss("math:pi")
+
+
 def test_a_module_is_found_where_python_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_of_a_test").mkdir()
     (tmp_path / "mine_of_a_test" / "losses.py").write_text("def loss(unheard_of):\n    return 0\n")
