@@ -161,4 +161,6 @@ def _is_on(written: Any, *, otherwise: bool) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return ",".join(value) if isinstance(value, tuple | list) else str(value).lower()
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple | list) else str(value)

@@ -239,7 +239,8 @@ def test_a_model_can_judge(tmp_path: Path, model: Path, judge: str) -> None:
         {"match": "BEGIN next state", "reply": "The person accepts it.\n\\boxed{1}"},
         {"match": "^", "reply": "Gravity pulls."},
     ]
-    settings = (f"evaluation.judge={judge}", f"evaluation.judge_path={model}", "evaluation.num_judges=1")
+    chosen = "evaluation.judge=self" if judge == "self" else f"evaluation.judge_path={model}"
+    settings = (chosen, "evaluation.num_judges=1")
     with Server(tmp_path / "data", f"engine.scripted.replies={json.dumps(verdicts)}", *settings) as server:
         client = Client(server)
         turns = [client.say({"role": "user", "content": text}) for text in ("Why?", "That is wrong.", "Thank you.")]

@@ -104,9 +104,9 @@ def test_gae_is_chosen_over_the_preset() -> None:
             ("evaluation.judge_model = gpt-4", "evaluation.judge than rules"),
         ),
         (
-            ["training.teacher=current", "training.teacher_path=/teacher"],
+            ["training.teacher=current", "training.teacher_path=/Teacher"],
             {},
-            ("training.teacher_path = /teacher", "training.teacher than current"),
+            ("training.teacher_path = /Teacher", "training.teacher than current"),
         ),
     ],
 )

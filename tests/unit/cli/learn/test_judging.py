@@ -109,7 +109,7 @@ def test_a_replay_counts_where_both_agree(data_dir: Path, capsys: CAPS) -> None:
     assert shown["table"]["-1"]["-1"] == shown["table"]["abstained"]["abstained"] == 1
     assert sum(sum(row.values()) for row in shown["table"].values()) == 2
     assert shown["differences"] == []
-    other = by_function(data_dir, "evaluation.judge=rules")
+    other = settings(data_dir, "evaluation.judge=rules")
     shown = ask_again(other, capsys)
     assert shown["share_equal"] == 0.5
     (difference,) = shown["differences"]
