@@ -67,8 +67,10 @@ def forget(config: Config, name: str, *, is_user: bool, confirm: Callable[[str],
         console.print(Text(_rebuilding(told["returned"])))
     if "user" in body:
         console.print("Keys stay; `openclaw-rl keys revoke` takes them away.", style="dim", markup=False)
-    if not told["erased"]:
-        note = "Another program reads the store: traces stay in it until the next start."
+    if told["erased"]:
+        console.print(Text("Nothing of it is on the disk any more."))
+    else:
+        note = "Another program reads the store: traces stay in it until that ends; `openclaw-rl up` then erases them."
         console.print(note, style="bold yellow", markup=False)
 
 

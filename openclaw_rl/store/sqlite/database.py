@@ -30,14 +30,14 @@ from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
 from openclaw_rl.store.sqlite.migrations import migrate
+from openclaw_rl.store.sqlite.scrub import Scrubbing
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_COMPACTED = 2**28
-"""A database of up to this many bytes is written anew to erase what was deleted: a commit may wait for that. In a
-larger one deleted rows are overwritten, and so is nearly every trace of them (see `sqlite.compact`)."""
+MAX_SCRUBBED = 1000
+"""Pages that are gone over in one part of erasing; a commit may wait for that. They take about 10 ms."""
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
@@ -109,10 +109,6 @@ class Database:
         with self._fail_stop() as connection, connection.begin():
             return work(connection)
 
-    def overwrite(self, work: Callable[[Connection], T]) -> T:
-        """The same; what is deleted is overwritten, not only given up."""
-        return self.transact(lambda connection: _overwriting(connection, work))
-
     @property
     def checkpoint_due(self) -> bool:
         """Whether much was written since the last one."""
@@ -127,15 +123,19 @@ class Database:
         except StoreError as error:
             logger.error("checkpoint failed: %s", error)
 
-    def erase(self) -> bool:
-        """Leave nothing of what was deleted, neither in the database nor in the log; False if a reader is in the way.
-
-        Takes as long as writing the whole database; above `MAX_COMPACTED` only the log is emptied.
+    def erase(self, scrubbing: Scrubbing) -> bool | None:
+        """Go on leaving nothing of what was deleted, neither in the log nor in the database: True when it is done,
+        None if a reader is in the way. Takes as long as a checkpoint or two; commits may come in between.
         """
         with self._fail_stop() as connection:
-            if self._path.stat().st_size <= MAX_COMPACTED:
-                sqlite.compact(connection)
-            return sqlite.empty_log(connection, wait=False)
+            if not sqlite.empty_log(connection, wait=False):
+                return None
+            self._bytes_since_checkpoint = 0
+            roots = sqlite.roots(connection)
+            self._discard()  # pages that it remembers have traces of their own
+            done = scrubbing.go_on(self._path, roots, max_pages=MAX_SCRUBBED)
+            self._connect()
+            return done
 
     def close(self) -> None:
         """Empty the log, close, and let the next writer in. Failing to empty it only makes the next start longer."""
@@ -227,11 +227,6 @@ def _apply_alone(connection: Connection, write: Write) -> WriteResult:
             f"a {write.op.name.lower()} record was refused ({_reason(error)}); its session or turn must exist"
         )
     return outcome
-
-
-def _overwriting(connection: Connection, work: Callable[[Connection], T]) -> T:
-    with sqlite.overwriting(connection):
-        return work(connection)
 
 
 def _close(connection: Connection) -> None:
