@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_SCRUBBED = 1000
-"""Pages that are gone over in one part of erasing; a commit may wait for that. They take about 10 ms."""
+MAX_SCRUBBED = 500
+"""Pages that are gone over in one part of erasing; a commit may wait for that. They take a few ms."""
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)

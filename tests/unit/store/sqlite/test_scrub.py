@@ -92,7 +92,7 @@ def test_a_page_that_reads_wrong_is_left_as_it_is(tmp_path: Path) -> None:
         start = (leaf - 1) * 4096 + at
         damaged = whole[:start] + value + whole[start + len(value) :]
         path.write_bytes(damaged)
-        with pytest.raises(StoreError, match="is damaged|no page of a tree|no node"):
+        with pytest.raises(StoreError, match="is damaged"):
             Scrubbing().go_on(path, [1, leaf], max_pages=10**6)
         assert path.read_bytes()[(leaf - 1) * 4096 : leaf * 4096] == damaged[(leaf - 1) * 4096 : leaf * 4096]
 
@@ -101,4 +101,4 @@ def test_what_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite3"
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(StoreError, match="no SQLite database"):
-        DatabaseFile(path)
+        DatabaseFile(path, [1])
