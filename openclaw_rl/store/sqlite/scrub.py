@@ -203,7 +203,9 @@ class Scrubbing:
                 part = list(islice(self._left, max_pages))
             found: list[tuple[int, bool]] = []
             for page, named_by, is_in_tree in part:
-                is_there = file.holds(page, named_by, self._layout.nodes) if is_in_tree else file.is_free(page, named_by)
+                is_there = (
+                    file.holds(page, named_by, self._layout.nodes) if is_in_tree else file.is_free(page, named_by)
+                )
                 if is_there:
                     found.append((page, is_in_tree))
                 else:

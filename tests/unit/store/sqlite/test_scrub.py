@@ -27,7 +27,10 @@ def churn(path: Path, seed: int, *, num: int, page_size: int = 4096, first: int 
         connection.execute("CREATE INDEX IF NOT EXISTS said_small ON said (small, name)")
         for number in range(first, first + num):
             mark = f"MARK{seed}x{number}-{dice.randrange(10**9)}"
-            small, body = mark + "s" * dice.choice((0, 9, 80)), mark.encode() + b"b" * dice.choice((1, 60, 700, 900, 1500, 9000))
+            small, body = (
+                mark + "s" * dice.choice((0, 9, 80)),
+                mark.encode() + b"b" * dice.choice((1, 60, 700, 900, 1500, 9000)),
+            )
             connection.execute("INSERT INTO said VALUES (?, ?, ?)", (mark, small, body))
             if dice.random() < 0.4:
                 grown = mark.encode() + b"g" * dice.choice((3, 300, 2500))
