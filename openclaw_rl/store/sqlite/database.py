@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
+from openclaw_rl.store.sqlite.damage import RESTORE, refuse_damaged, told_of, why
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
 from openclaw_rl.store.sqlite.migrations import migrate
 from openclaw_rl.store.sqlite.scrub import Scrubbing
@@ -39,6 +40,10 @@ T = TypeVar("T")
 MAX_SCRUBBED = 500
 """Pages that are gone over in one part of erasing; a commit may wait for that. They take a few ms."""
 
+MAX_CHECKED = 2**30
+"""A database of up to this many bytes is checked at every start, which takes about half a second; a larger one only
+after a kill."""
+
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
@@ -48,8 +53,8 @@ _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, Unicode
 class Recovery:
     """What was found when the store was opened for writing.
 
-    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0 the whole
-    database was checked (`PRAGMA quick_check`) before anything else happened. `schema_from` 0 means a new store.
+    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0, or the database
+    is not large, all of it was checked (`PRAGMA quick_check`) before anything else. `schema_from` 0 means a new store.
     """
 
     wal_bytes: int
@@ -76,15 +81,16 @@ class Database:
         self._bytes_since_checkpoint = 0
         self._connection: Connection | None = None
         self._doubtful: list[Write] = []
-        make_private(path.parent)
-        self._lock = WriterLock(path.parent)
+        with told_of(path.parent):
+            make_private(path.parent)
+            self._lock = WriterLock(path.parent)
         try:
             self.recovery = self._recover()
         except BaseException as error:
             self._discard()
             self._lock.release()
             if isinstance(error, _DISK_FAULTS):
-                raise StoreError(f"the store {path} cannot be opened: {_reason(error)}") from error
+                raise StoreError(f"the store {path} cannot be opened: {why(error)}") from error
             raise
 
     def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
@@ -143,18 +149,18 @@ class Database:
             try:
                 sqlite.empty_log(self._connection, wait=False)
             except _DISK_FAULTS as error:
-                logger.error("last checkpoint failed, the next start recovers: %s", _reason(error))
+                logger.error("last checkpoint failed, the next start recovers: %s", why(error))
             self._discard()
         self._lock.release()
 
     def _recover(self) -> Recovery:
+        refuse_damaged(self._path)
         make_files_private(self._path)
         wal_bytes = self._wal_bytes()
         connection = self._connect()
-        if wal_bytes and (verdict := sqlite.check(connection)) != "ok":
-            raise StoreError(
-                f"the store {self._path} is damaged ({verdict}): move its directory away and restore a backup"
-            )
+        is_checked = wal_bytes or self._path.stat().st_size <= MAX_CHECKED
+        if is_checked and (verdict := sqlite.check(connection)) != "ok":
+            raise StoreError(f"the store {self._path} is damaged ({verdict}): {RESTORE}")
         before, after = migrate(connection)
         if before != after:
             sqlite.empty_log(connection, wait=False)
@@ -185,8 +191,7 @@ class Database:
             # Whatever it was: the state of the connection is unknown, and those who wait need an answer.
             self._discard()
             raise StoreUnavailable(
-                f"the store {self._path} failed: {_reason(error)}. Nothing of this was acknowledged; free some space "
-                "or look at the disk, the next write tries again"
+                f"the store {self._path} failed, and nothing of this was acknowledged: {why(error)}"
             ) from error
 
     def _transaction(
@@ -224,7 +229,7 @@ def _apply_alone(connection: Connection, write: Write) -> WriteResult:
             (outcome,) = _BATCH.apply(connection, [write])
     except _RECORD_FAULTS as error:
         return StoreError(
-            f"a {write.op.name.lower()} record was refused ({_reason(error)}); its session or turn must exist"
+            f"a {write.op.name.lower()} record was refused ({why(error)}); its session or turn must exist"
         )
     return outcome
 
@@ -232,8 +237,3 @@ def _apply_alone(connection: Connection, write: Write) -> WriteResult:
 def _close(connection: Connection) -> None:
     with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
         connection.close()
-
-
-def _reason(error: BaseException) -> str:
-    """The database's own words, without SQLAlchemy's around them."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)

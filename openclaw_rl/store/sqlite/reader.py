@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store.sql import episodes, lessons, queries, tasks, undoing
 from openclaw_rl.store.sql import steps as steps_of
 from openclaw_rl.store.sqlite.connection import connect_reader
+from openclaw_rl.store.sqlite.damage import refuse_damaged, why
 from openclaw_rl.store.sqlite.directory import database_path, wal_path
 from openclaw_rl.store.sqlite.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 
@@ -43,6 +43,7 @@ class StoreReader:
     def open(cls, directory: Path, url: str | None = None) -> Self:
         """StoreError if there is no store, or one that this release cannot read."""
         database = database_path(directory, url)
+        refuse_damaged(database)
         if not database.is_file():
             raise StoreError(f"there is no store in {directory}: start `openclaw-rl up` once, or check --data-dir")
         reader = cls(database)
@@ -99,8 +100,7 @@ class StoreReader:
                     continue
                 if isinstance(error, StoreError):
                     raise
-                reason = error.orig if isinstance(error, DBAPIError) else error
-                raise StoreError(f"the store {self._database} cannot be read: {reason}") from error
+                raise StoreError(f"the store {self._database} cannot be read: {why(error)}") from error
             if not (quiet and self._written_since(before.st_mtime_ns)):
                 return answer
 
