@@ -25,6 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
+from openclaw_rl.store.sql import lessons
 from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
@@ -67,6 +68,9 @@ class Recovery:
         return self.wal_bytes == 0
 
 
+_PROBED = "store.probed"
+"""A flag that says nothing: its row is written to see whether it can be."""
+
 _BATCH = Batch(sqlite.SqlitePrepare())
 
 
@@ -75,6 +79,8 @@ class Database:
 
     def __init__(self, path: Path, *, checkpoint_bytes: int) -> None:
         self.commits = 0
+        self.is_failing = False
+        """Whether the disk failed, and no commit has succeeded since."""
         self._path = path
         self._wal = wal_path(path)
         self._checkpoint_bytes = checkpoint_bytes
@@ -102,6 +108,7 @@ class Database:
             except _RECORD_FAULTS:
                 outcomes = self._transaction(connection, writes, _apply_each)
         self.commits += 1
+        self.is_failing = False
         self._bytes_since_checkpoint += sum(write.size for write in writes)
         crash_point("store.after_commit")
         return outcomes
@@ -114,6 +121,11 @@ class Database:
         """Do some work whole or not at all; on disk when it returns."""
         with self._fail_stop() as connection, connection.begin():
             return work(connection)
+
+    def probe(self) -> None:
+        """Find out by a commit of its own whether a disk that failed can be written again."""
+        self.transact(lambda connection: lessons.set_flag(connection, _PROBED, str(self.commits)))
+        self.is_failing = False
 
     @property
     def checkpoint_due(self) -> bool:
@@ -190,6 +202,7 @@ class Database:
         except Exception as error:
             # Whatever it was: the state of the connection is unknown, and those who wait need an answer.
             self._discard()
+            self.is_failing = True
             raise StoreUnavailable(
                 f"the store {self._path} failed, and nothing of this was acknowledged: {why(error)}"
             ) from error

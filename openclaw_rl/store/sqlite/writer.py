@@ -94,6 +94,7 @@ class SqliteStore:
         self._learning = asyncio.Lock()
         self._last_put_at = -math.inf
         self._owed_s = 0.0
+        self._probing = False
         self.lessons = LearningLog(self._learn, at_once=self._transact, on_delete=self._forget)
         """What is learned from the log."""
         self._settled = asyncio.Event()
@@ -231,6 +232,18 @@ class SqliteStore:
     async def turn_owner(self, session: str, index: int) -> str | None:
         """The user of a turn; None if there is no such turn."""
         return await self._read(lambda connection: queries.turn_owner(connection, session, index))
+
+    async def can_write(self) -> bool:
+        """False while every write fails. Who asks then makes it try again, once at a time."""
+        if self._database.is_failing and not self._closing and not self._probing:
+            self._probing = True
+            try:
+                await self._run(self._database.probe)
+            except StoreError as error:
+                logger.warning("the store still fails: %s", error)
+            finally:
+                self._probing = False
+        return not self._database.is_failing
 
     async def erase(self) -> bool:
         """Leave nothing of what was deleted on the disk, between the commits of those who talk; False if somebody reads
