@@ -280,7 +280,10 @@ class App:
         if not ready:
             reason = self._host.last_error or "the engine is starting"
         elif not await self._gateway.store.can_write():
-            ready, reason = False, "the store cannot be written: free some space on its disk; the server's log says more"
+            ready, reason = (
+                False,
+                "the store cannot be written: free some space on its disk; the server's log says more",
+            )
         return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:

@@ -164,6 +164,22 @@ def check(connection: Connection) -> str:
     return str(verdict).splitlines()[-1]
 
 
+def integrity(connection: Connection, limit: int = 20) -> list[str]:
+    """What is wrong with the database, indexes too; nothing if nothing is."""
+    found = [str(line) for (line,) in _raw(connection).execute(f"PRAGMA integrity_check({limit})")]
+    return [] if found == ["ok"] else [one for line in found for one in line.splitlines()]
+
+
+def copy_whole(connection: Connection, target: Path) -> None:
+    """All rows as of one moment, written anew into an empty file: without free pages and what is left in unused ones.
+
+    Outside of a transaction.
+    """
+    raw = _raw(connection)
+    raw.execute("PRAGMA query_only = OFF")  # the file stays read-only: it was opened so
+    raw.execute("VACUUM INTO ?", (str(target),))
+
+
 class InsertRows:
     """An INSERT of many rows as few statements, made from SQLAlchemy's statement for one row.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from openclaw_rl.errors import StoreError
+from openclaw_rl.errors import StoreDamaged, StoreError
 from openclaw_rl.store.sqlite.directory import DATABASE, wal_path
 
 RESTORE = "stop the server, see what `openclaw-rl doctor --deep` says, and restore a backup (`openclaw-rl restore`)"
@@ -35,7 +35,7 @@ def had_store(directory: Path) -> str:
 
 
 def refuse_damaged(database: Path) -> None:
-    """StoreError if a store was here and its file is gone or empty, is no database, or ends too early."""
+    """StoreDamaged if a store was here and its file is gone or empty, is no database, or ends too early."""
     try:
         with database.open("rb") as file:
             head = file.read(100)
@@ -45,32 +45,39 @@ def refuse_damaged(database: Path) -> None:
     if not length:
         if left := had_store(database.parent):
             what = "is empty" if database.exists() else "is missing"
-            raise StoreError(
+            raise StoreDamaged(
                 f"{database} {what}, though a store was here (see {left} beside it): restore a backup with "
                 "`openclaw-rl restore`, or move the directory away to begin anew"
             )
         return
     if head[:16] != b"SQLite format 3\0":
-        raise StoreError(f"the store {database} is damaged (its first bytes are no database's): {RESTORE}")
+        raise StoreDamaged(f"the store {database} is damaged (its first bytes are no database's): {RESTORE}")
     expected = _length(head)
     log = wal_path(database)
     if length < expected and not (log.exists() and log.stat().st_size):
-        raise StoreError(f"the store {database} is damaged ({length} of its {expected} bytes are there): {RESTORE}")
+        raise StoreDamaged(f"the store {database} is damaged ({length} of its {expected} bytes are there): {RESTORE}")
 
 
 def trailing_bytes(database: Path) -> int:
-    """Bytes behind the end of a database whose log is empty; they are no part of it."""
+    """Bytes behind the end of a database; they are no part of it. While there is a log nobody knows where it ends."""
+    log = wal_path(database)
+    if log.exists() and log.stat().st_size:
+        return 0
     with database.open("rb") as file:
         expected = _length(file.read(100))
     return max(0, database.stat().st_size - expected) if expected else 0
 
 
+def failed(error: BaseException, what: str, otherwise: type[StoreError] = StoreError) -> StoreError:
+    """The error to raise: `what` was tried, why it failed, and what to do."""
+    kind = StoreDamaged if _code(_own(error)) in _DAMAGED else otherwise
+    return kind(f"{what}: {why(error)}")
+
+
 def why(error: BaseException) -> str:
     """What failed, and what to do, without SQLAlchemy's words around it."""
-    if isinstance(error, DBAPIError) and error.orig is not None:
-        error = error.orig
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    number = error.errno if isinstance(error, OSError) else None
+    error = _own(error)
+    code, number = _code(error), error.errno if isinstance(error, OSError) else None
     if code in _DAMAGED:
         return f"it is damaged ({error}): {RESTORE}"
     if code == sqlite3.SQLITE_FULL or number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -90,6 +97,14 @@ def told_of(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{path}: {why(error)}") from error
+
+
+def _own(error: BaseException) -> BaseException:
+    return error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+
+
+def _code(error: BaseException) -> int:
+    return int(getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _length(head: bytes) -> int:

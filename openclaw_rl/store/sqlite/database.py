@@ -23,13 +23,13 @@ from typing import TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from openclaw_rl.errors import StoreError, StoreUnavailable
+from openclaw_rl.errors import StoreDamaged, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store.sql import lessons
 from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
-from openclaw_rl.store.sqlite.damage import RESTORE, refuse_damaged, told_of, why
+from openclaw_rl.store.sqlite.damage import RESTORE, failed, refuse_damaged, told_of, why
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
 from openclaw_rl.store.sqlite.migrations import migrate
 from openclaw_rl.store.sqlite.scrub import Scrubbing
@@ -96,7 +96,7 @@ class Database:
             self._discard()
             self._lock.release()
             if isinstance(error, _DISK_FAULTS):
-                raise StoreError(f"the store {path} cannot be opened: {why(error)}") from error
+                raise failed(error, f"the store {path} cannot be opened") from error
             raise
 
     def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
@@ -172,7 +172,7 @@ class Database:
         connection = self._connect()
         is_checked = wal_bytes or self._path.stat().st_size <= MAX_CHECKED
         if is_checked and (verdict := sqlite.check(connection)) != "ok":
-            raise StoreError(f"the store {self._path} is damaged ({verdict}): {RESTORE}")
+            raise StoreDamaged(f"the store {self._path} is damaged ({verdict}): {RESTORE}")
         before, after = migrate(connection)
         if before != after:
             sqlite.empty_log(connection, wait=False)
@@ -203,9 +203,8 @@ class Database:
             # Whatever it was: the state of the connection is unknown, and those who wait need an answer.
             self._discard()
             self.is_failing = True
-            raise StoreUnavailable(
-                f"the store {self._path} failed, and nothing of this was acknowledged: {why(error)}"
-            ) from error
+            told = f"the store {self._path} failed, and nothing of this was acknowledged"
+            raise StoreUnavailable(f"{told}: {why(error)}") from error
 
     def _transaction(
         self,
