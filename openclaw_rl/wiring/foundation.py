@@ -67,12 +67,15 @@ def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
 
 
 async def open_store(config: StoreConfig) -> SqliteStore:
-    return await SqliteStore.open(
+    store = await SqliteStore.open(
         config.data_dir,
         config.url,
         commit_window_s=config.commit_window_ms / 1000,
         checkpoint_bytes=config.checkpoint_bytes,
     )
+    # What was typed into the chat under earlier releases: neither redaction nor forgetting reaches it.
+    (config.data_dir / "chat_history").unlink(missing_ok=True)
+    return store
 
 
 def prepare_run_dir(config: Config) -> Path:
