@@ -18,8 +18,8 @@ from openclaw_rl.store.sqlite.directory import DATABASE, wal_path
 
 RESTORE = "stop the server, see what `openclaw-rl doctor --deep` says, and restore a backup (`openclaw-rl restore`)"
 
-_LEFT_BEHIND = ("run", "versions")
-"""Made only once there is a store."""
+_LEFT_BEHIND = ("run/config.yaml", "versions")
+"""Written only once there is a store."""
 
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _NOT_OURS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
@@ -28,7 +28,7 @@ _NOT_OURS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PE
 def had_store(directory: Path) -> str:
     """The names of what only a store leaves behind, as people read them; empty where there never was one."""
     log = wal_path(directory / DATABASE)
-    found = [f"{name}/" for name in _LEFT_BEHIND if (directory / name).is_dir() and any((directory / name).iterdir())]
+    found = [name for name in _LEFT_BEHIND if (path := directory / name).is_file() or any(path.glob("*"))]
     if log.exists() and log.stat().st_size and not (directory / DATABASE).exists():
         found.append(log.name)
     return " and ".join(found)
