@@ -50,7 +50,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "pages": (flip_pages, "is damaged"),
     "cut in the middle of a page": (lambda path: os.truncate(path, 10_000), r"10000 of its \d+ bytes are there"),
     "cut at a page": (lambda path: os.truncate(path, 4 * 4096), r"16384 of its \d+ bytes are there"),
-    "empty": (lambda path: os.truncate(path, 0), r"is empty, though a store was here \(see run/config.yaml beside it\)"),
+    "empty": (
+        lambda path: os.truncate(path, 0),
+        r"is empty, though a store was here \(see run/config.yaml beside it\)",
+    ),
     "missing": (lambda path: path.unlink(), r"is missing, though a store was here \(see run/config.yaml beside it\)"),
 }
 
