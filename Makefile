@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
+.PHONY: help setup run test test-clients test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,10 +33,13 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not hardening") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+
+test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
+	$(BIN)/python -m pytest -m hardening tests/hardening $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff check

@@ -10,6 +10,7 @@ OpenClawError
 │   └── TrainerLost        the trainer's process died; its order can be given again
 ├── StoreError             the store cannot be opened or used as asked
 │   ├── StoreBusy          another process is the writer of this directory
+│   ├── StoreDamaged       its files are not what was written to them
 │   └── StoreUnavailable   a write failed (disk full, I/O error): nothing was acknowledged
 └── EngineError            the engine refused or failed a request
     ├── EngineLost         the engine's process died in the middle
@@ -67,6 +68,10 @@ class StoreError(OpenClawError):
 
 class StoreBusy(StoreError):
     """Another process is the writer of this directory."""
+
+
+class StoreDamaged(StoreError):
+    """The store's files are not what was written to them; the message says what is left to do."""
 
 
 class StoreUnavailable(StoreError):

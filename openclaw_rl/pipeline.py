@@ -15,6 +15,7 @@
     engine     a worker's death     a worker that answers           its /health              its exit
     expire     idle sessions        ended sessions, skips           the next expiry          the clock
     retention  old, ended sessions  free, overwritten pages         one transaction each     the clock
+    erase      traces of deletions  pages and a log without them    readers                  the clock
     judge      next states,         judgements                      the judge                the store, the clock
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
@@ -49,11 +50,11 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config
-from openclaw_rl.errors import EngineUnavailable, StoreError
+from openclaw_rl.errors import EngineUnavailable
 from openclaw_rl.gateway.access.retention import expire_sessions, let_go
 from openclaw_rl.protocols import EngineHost
 from openclaw_rl.release.releaser import Releaser
-from openclaw_rl.release.undo.commands import Commands, Serving
+from openclaw_rl.release.undo.commands import Serving
 from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
 from openclaw_rl.wiring.commands import make_commands
@@ -114,7 +115,7 @@ async def run(
             start("expire", expire_sessions(gateway))
             if serving.retention is not None:
                 start("retention", serving.retention.run())
-            start("erase", _erase_rest(make_commands(config, store)))
+            start("erase", make_commands(config, store).forgetting.run())
             running.push_async_callback(gateway.background.drain)
 
             trainer = make_trainer(foundation) if learn else None
@@ -202,15 +203,6 @@ async def _announce(host: EngineHost, started: Started, on_started: Callable[[St
             log.warning("not ready yet: %s", error)
     on_started(started)
     log.info("started", extra={"url": started.url, "model": started.model})
-
-
-async def _erase_rest(commands: Commands) -> None:
-    """Finishes a `forget` that was stopped after it deleted and before it erased. If the disk fails, the next start
-    does."""
-    try:
-        await commands.forgetting.resume()
-    except StoreError as error:
-        log.warning("what was forgotten could not be erased", extra={"reason": str(error)})
 
 
 async def _train(releaser: Releaser, loop: TrainLoop) -> None:

@@ -73,14 +73,14 @@ class LearningLog:
         self,
         transact: Transact,
         *,
-        overwrite: Transact | None = None,
+        at_once: Transact | None = None,
         on_delete: Callable[[str], None] = lambda _: None,
         wakeups: Wakeups | None = None,
     ) -> None:
-        """`overwrite` is for deletions, and is done before all that is put later; `on_delete` is told of a session
+        """`at_once` is for deletions, and is done before all that is put later; `on_delete` is told of a session
         that goes."""
         self._transact = transact
-        self._overwrite = overwrite or transact
+        self._at_once = at_once or transact
         self._on_delete = on_delete
         self._owner = f"{tasks.LOCAL_OWNER}{os.getpid()}:{secrets.token_hex(4)}"
         self._wakeups = wakeups or LocalWakeups()
@@ -239,9 +239,9 @@ class LearningLog:
         """
         for session in lesson.sessions:
             self._on_delete(session)
-        return await self._overwrite(lambda connection: undoing.forget(connection, lesson, plan))
+        return await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
 
     async def delete_session(self, session: str) -> None:
-        """Every row of it, overwritten. Everything that is put after this call comes after the deletion."""
+        """Every row of it. Everything that is put after this call comes after the deletion."""
         self._on_delete(session)
-        await self._overwrite(lambda connection: lessons.delete_session(connection, session))
+        await self._at_once(lambda connection: lessons.delete_session(connection, session))

@@ -48,7 +48,8 @@ IMPORTED = "imported"
 """The reason of a step that nobody took: its version came from elsewhere (`openclaw-rl import`)."""
 
 TRACES_LEFT = "forget.traces_left"
-"""The store's flag that says that something was deleted, and is not yet erased from its free pages and its log."""
+"""The store's flag that says that something was deleted, and is not yet erased from the unused parts of its pages and
+from its log. It is gone once the bytes are."""
 
 TRAINING_PAUSED = "train.paused"
 """The store's flag that says why nothing is trained at present."""

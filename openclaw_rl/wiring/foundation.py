@@ -17,6 +17,7 @@ from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, resolve_mo
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
+from openclaw_rl.store.sqlite.damage import told_of
 from openclaw_rl.tracking import check_tracking
 
 
@@ -66,21 +67,25 @@ def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
 
 
 async def open_store(config: StoreConfig) -> SqliteStore:
-    return await SqliteStore.open(
+    store = await SqliteStore.open(
         config.data_dir,
         config.url,
         commit_window_s=config.commit_window_ms / 1000,
         checkpoint_bytes=config.checkpoint_bytes,
     )
+    # What was typed into the chat under earlier releases: neither redaction nor forgetting reaches it.
+    (config.data_dir / "chat_history").unlink(missing_ok=True)
+    return store
 
 
 def prepare_run_dir(config: Config) -> Path:
     """The folder for sockets, the log and the settings of this run."""
     run_dir = config.store.data_dir / "run"
-    run_dir.mkdir(mode=0o700, exist_ok=True)
-    shutil.rmtree(run_dir / "orders", ignore_errors=True)  # a killed run's words for its trainer
-    start_logging(run_dir / "log.jsonl", config.tracking.log_level)
-    write_private(run_dir / "config.yaml", dump(config))
+    with told_of(run_dir):
+        run_dir.mkdir(mode=0o700, exist_ok=True)
+        shutil.rmtree(run_dir / "orders", ignore_errors=True)  # a killed run's words for its trainer
+        start_logging(run_dir / "log.jsonl", config.tracking.log_level)
+        write_private(run_dir / "config.yaml", dump(config))
     return run_dir
 
 

@@ -33,6 +33,7 @@ from openclaw_rl.protocols import EngineHost
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
 from openclaw_rl.store import SqliteStore
+from openclaw_rl.store.sqlite.damage import told_of
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
@@ -121,7 +122,8 @@ async def _load_keys(store: SqliteStore, config: Config) -> tuple[KeyRing, str]:
     secret = read_key_file(path)
     if secret is None or key_digest(secret) in {key.digest for key in known if key.revoked_at is not None}:
         _, secret = new_key(LOCAL_USER, time.time())
-        write_key_file(path, secret)
+        with told_of(path):
+            write_key_file(path, secret)
     if key_digest(secret) not in {key.digest for key in known}:
         key, _ = new_key(LOCAL_USER, time.time(), label="key file", secret=secret)
         await store.put_key(key)

@@ -76,6 +76,11 @@ def test_a_full_disk_is_told_and_outlived(tmp_path: Path) -> None:
                 headers=server.headers,
             )
             assert httpx.get(f"{server.url}/healthz").status_code == 200
+            unready = httpx.get(f"{server.url}/readyz")
+            assert (unready.status_code, unready.json()["ready"]) == (503, False)
+            assert "the store cannot be written: free some space" in unready.json()["reason"]
+            assert str(server.data_dir) not in unready.text
+        assert server.is_ready(), "it finds out by itself that there is space again"
         check_refusal(whole, server)
         check_refusal(follow_up, server)
         check_refusal(feedback, server)

@@ -120,7 +120,8 @@ async def test_a_disk_that_fails_and_recovers(tmp_path: Path, scenario: str) -> 
     assert failing == [name for name in ("failed", "again") if name in answers]
     for name in failing:
         assert answers[name].startswith("StoreUnavailable")
-        assert "Nothing of this was acknowledged; free some space" in answers[name]
+        assert "nothing of this was acknowledged" in answers[name]
+        assert "free some space" in answers[name]
     if scenario == "checkpoint_error":
         before, _, after = session_turns("s")[:3]
         expected = [before, after]
@@ -133,6 +134,11 @@ async def test_a_disk_that_fails_and_recovers(tmp_path: Path, scenario: str) -> 
 
 async def test_a_torn_or_flipped_log_gives_back_an_exact_prefix(tmp_path: Path) -> None:
     """Power cuts and rot: damage at one place of the log costs what was written there and later, nothing before."""
+    assert await tear_logs(tmp_path, num_images=NUM_IMAGES) > 20
+
+
+async def tear_logs(tmp_path: Path, *, num_images: int) -> int:
+    """How many different prefixes were recovered, each of them exact."""
     turns = make_conversation(30, words=20)
     origin, copy = tmp_path / "origin", tmp_path / "copy"
     wal = origin / "store.sqlite3-wal"
@@ -149,7 +155,7 @@ async def test_a_torn_or_flipped_log_gives_back_an_exact_prefix(tmp_path: Path) 
     copy.mkdir(mode=0o700)
     dice = random.Random(11)
     lengths = set()
-    for number in range(NUM_IMAGES):
+    for number in range(num_images):
         at = dice.randrange(len(log))
         (copy / "store.sqlite3").write_bytes(database)
         (copy / "store.sqlite3-wal").write_bytes(_DAMAGES[number % len(_DAMAGES)](log, at, dice))
@@ -159,8 +165,8 @@ async def test_a_torn_or_flipped_log_gives_back_an_exact_prefix(tmp_path: Path) 
         assert found == turns[: len(found)]
         assert len(found) >= sum(end <= at for end in ends)
         lengths.add(len(found))
-    assert len(lengths) > 20
     await _goes_on(copy)
+    return len(lengths)
 
 
 _DAMAGES: tuple[Callable[[bytes, int, random.Random], bytes], ...] = (

@@ -8,26 +8,31 @@ from pathlib import Path
 
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import Skip
-from tests.pages import DOCS, blocks, named, rows, section, text
+from tests.pages import DOCS, named, rows, section, text
 from tests.server import Server
 
 
 def test_the_backup_of_a_running_server_restores_every_acknowledged_turn(tmp_path: Path) -> None:
-    (program,) = blocks(DOCS / "operate.md", "python")
-    script = tmp_path / "backup.py"
-    script.write_text(program)
+    commands = section(DOCS / "operate.md", "Backup and restore").splitlines()
+    backup, restore = (
+        line.split("#")[0].split() for line in commands if line.startswith("openclaw-rl") and "/" in line
+    )
     copy = tmp_path / "backups" / "today"
+
+    def run(words: list[str], data_dir: Path) -> None:
+        words = [str(copy) if word == "/backups/today" else word for word in words[1:]]
+        subprocess.run([sys.executable, "-m", "openclaw_rl", *words, "--data-dir", data_dir], check=True)
+
     with Server(tmp_path / "data") as server:
         turns = [server.chat(f"question {number}").headers["X-OpenClaw-RL-Turn"] for number in range(3)]
-        subprocess.run([sys.executable, script, server.data_dir, copy], check=True)
+        run(backup, server.data_dir)
         server.chat("after the backup")
         key = server.key
-    assert {path.name for path in copy.iterdir()} >= {"store.sqlite3", "key"}
-    assert all(not path.stat().st_mode & 0o077 for path in (copy, *copy.iterdir())), "only their owner reads copies"
-    with Server(copy) as restored:
+    run(restore, tmp_path / "new")
+    with Server(tmp_path / "new") as restored:
         assert restored.key == key
         assert restored.chat("hello").status_code == 200
-    reader = StoreReader.open(copy)
+    reader = StoreReader.open(tmp_path / "new")
     kept = [f"{summary.session.id}.0" for summary in reader.sessions()]
     assert set(turns) <= set(kept)
     assert len(kept) == len(turns) + 1

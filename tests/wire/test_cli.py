@@ -173,7 +173,13 @@ def test_a_person_stops_an_answer_and_goes_on(server: Server) -> None:
     assert answered["request"][1]["content"] == stopped["text"]
     assert answered["text"] == "You said: two\nlines"
     assert [f["score"] for f in answered["feedback"]] == [-1]
-    assert (server.data_dir / "chat_history").stat().st_mode & 0o777 == 0o600
+    assert not (server.data_dir / "chat_history").exists()
+    with Terminal(server) as terminal:
+        terminal.wait_for("›")
+        terminal.press("\x1b[A")
+        terminal.wait_for("lines")
+        terminal.press("\x03\x03")
+        assert terminal.process.wait(PATIENCE_S) == 0
 
 
 def test_a_person_leaves_with_two_ctrl_c(server: Server) -> None:

@@ -24,6 +24,7 @@ def chat(
     """
     from openclaw_rl.cli.address import find_server
     from openclaw_rl.cli.chat.loop import run_chat
+    from openclaw_rl.cli.chat.recall import said_before
 
     found, secret = find_server(loaded.config, url=url, key=key)
-    raise typer.Exit(run_chat(found, secret, data_dir=loaded.config.store.data_dir))
+    raise typer.Exit(run_chat(found, secret, said=lambda: said_before(loaded.config.store)))

@@ -9,10 +9,9 @@ import asyncio
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from openclaw_rl.cli.chat.lines import Mistake, Order, Rate, Say, read_line
 from openclaw_rl.cli.chat.prompt import TypedLines, piped_lines
@@ -143,8 +142,8 @@ def converse(chat: ChatLoop, lines: Iterable[str], *, on_stopped: Callable[[], N
     return chat.num_failed
 
 
-def run_chat(url: str, key: str | None, *, data_dir: Path) -> int:
-    """Chat until the person, or the pipe, has no more to say; the exit status."""
+def run_chat(url: str, key: str | None, *, said: Callable[[], Sequence[str]] = tuple) -> int:
+    """Chat until the person, or the pipe, has no more to say; the exit status. `said`: what the up key finds."""
     is_live = sys.stdin.isatty() and sys.stdout.isatty()
     view = View(make_console("stdout"), make_console("stderr"), live=is_live, url=url)
     with asyncio.Runner() as runner:
@@ -152,7 +151,7 @@ def run_chat(url: str, key: str | None, *, data_dir: Path) -> int:
         chat = ChatLoop(client, view)
         try:
             if is_live:
-                typed = TypedLines(data_dir, view, is_private=lambda: chat.is_private)
+                typed = TypedLines(view, said=said(), is_private=lambda: chat.is_private)
                 converse(chat, typed, on_stopped=typed.stopped, runner=runner)
                 return 0
             failed = converse(chat, piped_lines(), on_stopped=_interrupt, runner=runner)

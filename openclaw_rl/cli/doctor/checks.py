@@ -15,6 +15,7 @@ from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
 from openclaw_rl.model.files import ModelFiles
+from openclaw_rl.store.audit import Audited
 from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
 from openclaw_rl.views.health import Backlog, CheckResult, Unscored
 
@@ -218,6 +219,27 @@ def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult
             text = f"{names}; {count} of the last {unscored.num_judged} judged turns: {what}"
             return remark("judge", text, remedy)
     return ok("judge", names)
+
+
+def check_store(damage: str, *, has_traces: bool) -> CheckResult:
+    """`has_traces`: something was deleted, and its bytes are not all gone."""
+    if damage:
+        text, _, remedy = damage.rpartition(": ")
+        return broken("store", text, remedy)
+    if has_traces:
+        text = "bytes of deleted conversations are left in its files"
+        return remark(
+            "store", text, "a running server erases them as soon as nobody reads; `openclaw-rl up` starts one"
+        )
+    return ok("store", "nothing of what was deleted is left in its files")
+
+
+def check_audited(audited: Audited, num_damaged: int) -> CheckResult:
+    """What `--deep` compared."""
+    counts = f"{audited.num_turns} turns of {audited.num_sessions} conversations, {audited.num_versions} versions"
+    if num_damaged:
+        return remark("audit", f"{counts} compared", "what is not named above is whole, and can be read")
+    return ok("audit", f"{counts}: all are what their digests say")
 
 
 def check_learning(backlog: Backlog | None, problem: str = "") -> CheckResult:

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-from openclaw_rl.cli.options import AsJson, Loaded, command
+from openclaw_rl.cli.options import AsJson, Loaded, arg, command
 
 room = typer.Typer()
 
 
 @command(room)
-def doctor(loaded: Loaded, as_json: AsJson = False) -> None:
+def doctor(
+    loaded: Loaded,
+    deep: Annotated[bool, typer.Option("--deep", help="Compare every row and version with its digest.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Check this machine, and say what to do.
 
     CPU, GPU, memory, disk, port, file modes, model, a running server. The exit status is 1 if something is broken.
     """
     from openclaw_rl.cli.doctor.examine import run_doctor
 
-    raise typer.Exit(run_doctor(loaded.config, as_json=as_json))
+    raise typer.Exit(run_doctor(loaded.config, deep=deep, as_json=as_json))
+
+
+@command(room)
+def backup(loaded: Loaded, target: Annotated[Path, arg("TARGET", "A folder that is not there yet.")]) -> None:
+    """Copy everything that must survive to a folder, and read it again.
+
+    A running server goes on meanwhile. What is copied was true at one moment.
+    """
+    from openclaw_rl.cli.doctor.backup import make_backup
+
+    make_backup(loaded.config.store, target)
+
+
+@command(room)
+def restore(loaded: Loaded, source: Annotated[Path, arg("SOURCE", "What `backup` made.")]) -> None:
+    """Fill an empty data directory from a backup.
+
+    Refused where conversations or versions are, and while a server runs.
+    """
+    from openclaw_rl.cli.doctor.backup import restore_backup
+
+    restore_backup(loaded.config.store, source)
 
 
 @command(room, "config")

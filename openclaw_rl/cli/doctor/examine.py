@@ -6,7 +6,8 @@ import asyncio
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,9 +22,14 @@ from openclaw_rl.cli.doctor import checks, probes
 from openclaw_rl.cli.screen import make_console, print_json, printable
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
-from openclaw_rl.errors import OpenClawError, StoreError
+from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
+from openclaw_rl.store import StoreReader
+from openclaw_rl.store.audit import Audited, audit
+from openclaw_rl.store.sqlite.damage import had_store, trailing_bytes
+from openclaw_rl.store.sqlite.directory import database_path
+from openclaw_rl.types import TRACES_LEFT
 from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
 from openclaw_rl.views.rows import has_store, open_rows
 
@@ -34,13 +40,13 @@ _DATA_BYTES = 500_000_000
 _ANSWER_S = 5.0
 
 
-def run_doctor(config: Config, *, as_json: bool) -> int:
+def run_doctor(config: Config, *, deep: bool = False, as_json: bool) -> int:
     """Print every finding as it is made; the exit status: 1 if something is broken."""
     console = make_console()
     findings: list[CheckResult] = []
     is_watched = console.is_terminal and not as_json
     with console.status("looking …", spinner_style="dim") if is_watched else nullcontext():
-        for finding in examine(config):
+        for finding in chain(examine(config), examine_deep(config.store) if deep else ()):
             findings.append(finding)
             if not as_json:
                 console.print(finding_row(finding))
@@ -69,7 +75,9 @@ def examine(config: Config) -> Iterator[CheckResult]:
     free = probes.free_bytes(data_dir)
     yield checks.check_disk("disk", data_dir, free=free, needed=_DATA_BYTES, setting="--data-dir")
 
-    rows, problem = _rows(config.store)
+    rows, problem, damage = _rows(config.store)
+    if rows is not None or damage:
+        yield checks.check_store(damage, has_traces=rows is not None and rows.flag(TRACES_LEFT) is not None)
     yield checks.check_judge(config.evaluation.judge, None if rows is None else read_unscored(rows))
     yield checks.check_learning(None if rows is None else read_backlog(rows), problem)
 
@@ -90,6 +98,25 @@ def examine(config: Config) -> Iterator[CheckResult]:
     yield checks.check_bfloat16(why_not_bfloat16(), engine)
 
 
+def examine_deep(store: StoreConfig) -> Iterator[CheckResult]:
+    """What is damaged in the store, by name. Reads every byte of it and of all versions.
+
+    What cannot be opened at all was told before.
+    """
+    with suppress(StoreError):
+        if not has_store(store):
+            return
+        reader = StoreReader.open(store.data_dir, store.url)
+        audited, num_damaged = Audited(), 0
+        for damage in audit(reader, audited):
+            num_damaged += 1
+            yield checks.broken("audit", f"{damage.what}: {damage.why}", damage.remedy)
+        if behind := trailing_bytes(database_path(store.data_dir, store.url)):
+            text = f"{behind} bytes stand behind the end of the database"
+            yield checks.remark("audit", text, "nothing to do: they are no part of it")
+        yield checks.check_audited(audited, num_damaged)
+
+
 def finding_row(finding: CheckResult) -> Table:
     """A line, and the remedy below it; what is too long goes on under its own beginning."""
     mark, style = _MARKS[finding.state]
@@ -108,12 +135,14 @@ def summary_text(health: Health) -> Text:
     return Text("\nEverything that is needed works.", "green")
 
 
-def _rows(store: StoreConfig) -> tuple[ReadStore | None, str]:
-    """What is stored; nothing where there is no store yet, or where this release cannot read it, with the reason."""
+def _rows(store: StoreConfig) -> tuple[ReadStore | None, str, str]:
+    """What is stored; nothing where there is no store yet, or why this release cannot read it, or what is damaged."""
     try:
-        return (open_rows(store), "") if has_store(store) else (None, "")
+        return (open_rows(store) if has_store(store) or had_store(store.data_dir) else None), "", ""
+    except StoreDamaged as error:
+        return None, "", str(error)
     except StoreError as error:
-        return None, str(error)
+        return None, str(error), ""
 
 
 async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:

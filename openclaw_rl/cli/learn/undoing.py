@@ -13,14 +13,13 @@ from typing import Any
 from rich.text import Text
 
 from openclaw_rl.cli.admin import ask_server, check_line_name
-from openclaw_rl.cli.chat.prompt import forget_typed
 from openclaw_rl.cli.screen import make_console, print_json, printable
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, NotFound
 from openclaw_rl.protocols import ReadStore
 from openclaw_rl.release.folders import check_adapter, export_version, model_card
 from openclaw_rl.release.undo.commands import Commands
-from openclaw_rl.types import LOCAL_USER, Json, turn_id
+from openclaw_rl.types import Json, turn_id
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.views.sessions import find_session, find_turn
 from openclaw_rl.views.versions import find_version
@@ -51,10 +50,7 @@ def forget(config: Config, name: str, *, is_user: bool, confirm: Callable[[str],
     rows = open_rows(config.store)
     body = _whose(name, rows, is_user=is_user)
     confirm(f"session {body['session']}" if "session" in body else f"everything that {body['user']} ever said")
-    typed = _said(rows, body["session"]) if "session" in body else None
     told = asyncio.run(_command(config, "/forget", body, lambda commands: commands.forget(**body)))
-    if typed is not None or body.get("user") == LOCAL_USER:
-        forget_typed(config.store.data_dir, typed)
     if as_json:
         print_json(told)
         return
@@ -67,8 +63,10 @@ def forget(config: Config, name: str, *, is_user: bool, confirm: Callable[[str],
         console.print(Text(_rebuilding(told["returned"])))
     if "user" in body:
         console.print("Keys stay; `openclaw-rl keys revoke` takes them away.", style="dim", markup=False)
-    if not told["erased"]:
-        note = "Another program reads the store: traces stay in it until the next start."
+    if told["erased"]:
+        console.print(Text("Nothing of it is on the disk any more."))
+    else:
+        note = "Another program reads the store: traces stay in it until that ends; `openclaw-rl up` then erases them."
         console.print(note, style="bold yellow", markup=False)
 
 
@@ -116,14 +114,6 @@ def _whose(name: str, rows: ReadStore, *, is_user: bool) -> dict[str, str]:
     if index is not None:
         raise ConfigError(f"{name} is a turn; `openclaw-rl undo {name}` takes it back, `forget {session.id}` all of it")
     return {"session": session.id}
-
-
-def _said(rows: ReadStore, session: str) -> set[str]:
-    """What a person typed in a session."""
-    messages = [message for turn in rows.turns(session) for message in turn.messages]
-    messages += [message for state in rows.next_states(session) for message in state.messages]
-    said = {message.content for message in messages if message.role == "user"}
-    return said | {given.text for given in rows.feedback(session)}
 
 
 async def _command(

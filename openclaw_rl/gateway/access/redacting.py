@@ -122,6 +122,9 @@ class RedactingStore:
     def revoke_key(self, key: str, revoked_at: float) -> Future[None]:
         return self._store.revoke_key(key, revoked_at)
 
+    async def can_write(self) -> bool:
+        return await self._store.can_write()
+
     async def find_session(self, user: str, name: str) -> SessionOutline | None:
         return await self._store.find_session(user, name)
 

@@ -70,6 +70,8 @@ class Retention:
                 num_deleted += await self._delete(session)
         if self._has_traces:
             self._has_traces = not await self._erase()
+            if not self._has_traces:
+                log.info("nothing of deleted sessions is on the disk any more")
         return num_deleted
 
     async def _found(self) -> list[str]:

@@ -276,8 +276,14 @@ class App:
         return _json(200, orjson.dumps(describe()))
 
     async def _readyz(self, _: web.Request) -> web.StreamResponse:
-        ready = self._host.is_ready
-        reason = "" if ready else self._host.last_error or "the engine is starting"
+        ready, reason = self._host.is_ready, ""
+        if not ready:
+            reason = self._host.last_error or "the engine is starting"
+        elif not await self._gateway.store.can_write():
+            ready, reason = (
+                False,
+                "the store cannot be written: free some space on its disk; the server's log says more",
+            )
         return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:

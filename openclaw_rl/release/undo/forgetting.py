@@ -3,27 +3,32 @@
     take back   the last version before its first lesson answers; all other samples are learned from again
     files       every version that learned from it: weights, optimiser, average, critic
     records     the lines about its turns
-    rows        in one transaction, overwritten; then the database is written anew, and its log emptied
+    rows        in one transaction, overwritten; then their copies in unused parts of pages, and the log
 
 Rows go last: killed before that, the same command finds the conversation and does the rest; killed after it, the next
-start erases what is left (`resume`). Version rows stay, without a
-word about what they learned from, because their numbers are never given twice. The line's running mean of rewards
-starts anew. What a process holds in memory leaves with the version that it belongs to, or when it is needed elsewhere.
+start erases what is left (`resume`), and a server does so as soon as nobody holds an old snapshot. Version rows stay,
+without a word about what they learned from, because their numbers are never given twice. The line's running mean of
+rewards starts anew. What a process holds in memory leaves with the version that it belongs to, or when it is needed
+elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from openclaw_rl.errors import OpenClawError, TrainError
+from openclaw_rl.errors import OpenClawError, StoreError, TrainError
 from openclaw_rl.protocols import LearningStore, WeightsKeeper
 from openclaw_rl.types import TRACES_LEFT, Lesson, Undone
 
+log = logging.getLogger("openclaw_rl.release")
+
 MAX_ROUNDS = 5
-_ERASE_TRIES, _ERASE_AGAIN_S = 20, 0.5
+AGAIN_S = 10.0
+"""When a server looks again whether traces are left, of what was deleted while somebody read."""
 
 
 class NotForgotten(OpenClawError):
@@ -32,7 +37,7 @@ class NotForgotten(OpenClawError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """`is_erased` False: somebody reads the store, so that traces stay in it until the next start."""
+    """`is_erased` False: somebody reads the store, so that traces stay in it until a server finds that nobody does."""
 
     undone: Undone
     num_sessions: int
@@ -77,7 +82,7 @@ class Forgetting:
             undone=undone,
             num_sessions=len(lesson.sessions),
             removed=undone.plan.holding,
-            is_erased=await self._erase(),
+            is_erased=await self.erase(),
         )
 
     async def _remove_files(self, line: str, numbers: Sequence[int]) -> None:
@@ -95,12 +100,18 @@ class Forgetting:
     async def resume(self) -> None:
         """Erases what somebody deleted who was stopped before that."""
         if await self.log.flag(TRACES_LEFT) is not None:
-            await self._erase()
+            await self.erase()
 
-    async def _erase(self) -> bool:
-        for _ in range(_ERASE_TRIES):
-            if await self.erase():
-                await self.log.set_flag(TRACES_LEFT, None)
-                return True
-            await asyncio.sleep(_ERASE_AGAIN_S)
-        return False
+    async def run(self) -> None:
+        """Erases what could not be erased at once. A disk that fails only delays it.
+
+        consumes      the flag that traces are left
+        produces      pages and a log without them
+        woken by      the start, and the clock
+        """
+        while True:
+            try:
+                await self.resume()
+            except StoreError as error:
+                log.warning("what was deleted could not be erased", extra={"reason": str(error)})
+            await asyncio.sleep(AGAIN_S)

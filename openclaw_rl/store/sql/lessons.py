@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -15,6 +16,7 @@ from openclaw_rl.store.sql.codec import pack_floats, pack_ids, unpack_floats, un
 from openclaw_rl.store.sql.upsert import insert_once, upsert
 from openclaw_rl.types import (
     PRESENT_MODEL,
+    TRACES_LEFT,
     Baseline,
     Candidate,
     Credit,
@@ -222,10 +224,22 @@ def set_flag(connection: Connection, name: str, value: str | None) -> None:
 
 
 def delete_session(connection: Connection, session: str) -> None:
-    """Every row of it."""
+    """Every row of it. What its rows left elsewhere in the files is to be erased: `TRACES_LEFT` says so."""
     for table in _BY_SESSION:
         connection.execute(delete(table).where(table.c.session == session))
     connection.execute(delete(schema.session).where(schema.session.c.id == session))
+    mark_traces(connection)
+
+
+def mark_traces(connection: Connection) -> None:
+    """Each time another value, so that whoever erased what was deleted before does not speak for this."""
+    set_flag(connection, TRACES_LEFT, secrets.token_hex(8))
+
+
+def all_erased(connection: Connection, traces: str | None) -> None:
+    """No traces are left of what was deleted before the flag had this value."""
+    if traces is not None and flag(connection, TRACES_LEFT) == traces:
+        set_flag(connection, TRACES_LEFT, None)
 
 
 def sessions_older_than(connection: Connection, last_seen_at: float, *, limit: int = 100) -> list[str]:

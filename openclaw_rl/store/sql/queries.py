@@ -49,6 +49,15 @@ def keys(connection: Connection) -> list[ApiKey]:
     return [ApiKey(**row) for row in connection.execute(query).mappings()]
 
 
+def names(connection: Connection) -> dict[str, list[int]]:
+    """Every session's name and the numbers of its turns, without a look at what is in them."""
+    found: dict[str, list[int]] = {name: [] for name in connection.scalars(select(schema.session.c.id))}
+    turn = schema.turn.c
+    for name, index in connection.execute(select(turn.session, turn.index).order_by(turn.session, turn.index)):
+        found.setdefault(name, []).append(index)
+    return found
+
+
 def session(connection: Connection, session_id: str) -> Session | None:
     row = connection.execute(_SESSIONS.where(schema.session.c.id == session_id)).mappings().first()
     return None if row is None else _session(row)

@@ -15,7 +15,6 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, false, func, or_
 from openclaw_rl.store.sql import lessons, schema, steps
 from openclaw_rl.types import (
     PRESENT_MODEL,
-    TRACES_LEFT,
     Json,
     Lesson,
     Skip,
@@ -84,7 +83,7 @@ def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
     for step in taken:
         _forget_in_step(connection, step, lesson)
     connection.execute(delete(schema.baseline).where(schema.baseline.c.line == lesson.line))
-    lessons.set_flag(connection, TRACES_LEFT, "yes")
+    lessons.mark_traces(connection)
     return True
 
 

@@ -46,6 +46,9 @@ BUSY_TIMEOUT_MS = 5000
 KEPT_LOG_BYTES = 32 * 2**20
 """What a log that grew long behind a slow reader is cut back to."""
 
+IN_MEMORY = "PRAGMA temp_store = MEMORY"
+"""Sorts and statement journals hold words of conversations; by default they go to files outside the data directory."""
+
 MAX_ROWS = 64
 """Rows in one statement. Powers of two up to this make few distinct statements, and all stay prepared."""
 
@@ -66,8 +69,10 @@ def connect_writer(database: Path) -> Connection:
             if mode != "wal":
                 raise StoreError(f"{database} cannot keep a write-ahead log here: put it on a local disk (--data-dir)")
             raw.execute("PRAGMA synchronous = FULL")
+            raw.execute("PRAGMA secure_delete = ON").fetchone()  # nobody deletes who may leave it readable
             raw.execute("PRAGMA wal_autocheckpoint = 0")
             raw.execute(f"PRAGMA journal_size_limit = {KEPT_LOG_BYTES}")
+            raw.execute(IN_MEMORY)
         except BaseException:
             raw.close()
             raise
@@ -85,18 +90,10 @@ def connect_reader(database: Path, *, immutable: bool) -> Connection:
         raw = sqlite3.connect(_uri(database, options), uri=True, isolation_level=None)
         raw.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         raw.execute("PRAGMA query_only = ON")
+        raw.execute(IN_MEMORY)
         return raw
 
     return _engine(connect, begin="BEGIN").connect()
-
-
-def compact(connection: Connection) -> None:
-    """Write the whole database anew.
-
-    Overwriting what is deleted is not enough: rows that moved to other pages before, when the tree was balanced, left
-    copies behind. After 939 deletions of sessions in a test 4 could still be found; after this none.
-    """
-    _raw(connection).execute("VACUUM")
 
 
 def copy_log(connection: Connection) -> None:
@@ -155,22 +152,32 @@ def _undone_on_error(connection: Connection, begin: str, end: str, undo: str) ->
     raw.execute(end)
 
 
-@contextlib.contextmanager
-def overwriting(connection: Connection) -> Iterator[None]:
-    """What is deleted inside is overwritten with zeros in the database; the log keeps it until it is emptied."""
-    raw = _raw(connection)
-    (before,) = raw.execute("PRAGMA secure_delete").fetchone()
-    raw.execute("PRAGMA secure_delete = ON").fetchone()
-    try:
-        yield
-    finally:
-        raw.execute(f"PRAGMA secure_delete = {before}").fetchone()
+def roots(connection: Connection) -> list[int]:
+    """The first page of every tree."""
+    found = _raw(connection).execute("SELECT rootpage FROM sqlite_master WHERE rootpage > 0")
+    return [1, *(page for (page,) in found)]
 
 
 def check(connection: Connection) -> str:
     """The first thing that is wrong with the structure of the database; "ok" if nothing is."""
     (verdict,) = _raw(connection).execute("PRAGMA quick_check(1)").fetchone()
     return str(verdict).splitlines()[-1]
+
+
+def integrity(connection: Connection, limit: int = 20) -> list[str]:
+    """What is wrong with the database, indexes too; nothing if nothing is."""
+    found = [str(line) for (line,) in _raw(connection).execute(f"PRAGMA integrity_check({limit})")]
+    return [] if found == ["ok"] else [one for line in found for one in line.splitlines()]
+
+
+def copy_whole(connection: Connection, target: Path) -> None:
+    """All rows as of one moment, written anew into an empty file: without free pages and what is left in unused ones.
+
+    Outside of a transaction.
+    """
+    raw = _raw(connection)
+    raw.execute("PRAGMA query_only = OFF")  # the file stays read-only: it was opened so
+    raw.execute("VACUUM INTO ?", (str(target),))
 
 
 class InsertRows:

@@ -21,23 +21,29 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from openclaw_rl.errors import StoreError, StoreUnavailable
+from openclaw_rl.errors import StoreDamaged, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
+from openclaw_rl.store.sql import lessons
 from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
+from openclaw_rl.store.sqlite.damage import RESTORE, failed, refuse_damaged, told_of, why
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
 from openclaw_rl.store.sqlite.migrations import migrate
+from openclaw_rl.store.sqlite.scrub import Scrubbing
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_COMPACTED = 2**28
-"""A database of up to this many bytes is written anew to erase what was deleted: a commit may wait for that. In a
-larger one deleted rows are overwritten, and so is nearly every trace of them (see `sqlite.compact`)."""
+MAX_SCRUBBED = 500
+"""Pages that are gone over in one part of erasing; a commit may wait for that. They take a few ms."""
+
+MAX_CHECKED = 2**30
+"""A database of up to this many bytes is checked at every start, which takes about half a second; a larger one only
+after a kill."""
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
@@ -48,8 +54,8 @@ _RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, Unicode
 class Recovery:
     """What was found when the store was opened for writing.
 
-    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0 the whole
-    database was checked (`PRAGMA quick_check`) before anything else happened. `schema_from` 0 means a new store.
+    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0, or the database
+    is not large, all of it was checked (`PRAGMA quick_check`) before anything else. `schema_from` 0 means a new store.
     """
 
     wal_bytes: int
@@ -62,6 +68,9 @@ class Recovery:
         return self.wal_bytes == 0
 
 
+_PROBED = "store.probed"
+"""A flag that says nothing: its row is written to see whether it can be."""
+
 _BATCH = Batch(sqlite.SqlitePrepare())
 
 
@@ -70,21 +79,24 @@ class Database:
 
     def __init__(self, path: Path, *, checkpoint_bytes: int) -> None:
         self.commits = 0
+        self.is_failing = False
+        """Whether the disk failed, and no commit has succeeded since."""
         self._path = path
         self._wal = wal_path(path)
         self._checkpoint_bytes = checkpoint_bytes
         self._bytes_since_checkpoint = 0
         self._connection: Connection | None = None
         self._doubtful: list[Write] = []
-        make_private(path.parent)
-        self._lock = WriterLock(path.parent)
+        with told_of(path.parent):
+            make_private(path.parent)
+            self._lock = WriterLock(path.parent)
         try:
             self.recovery = self._recover()
         except BaseException as error:
             self._discard()
             self._lock.release()
             if isinstance(error, _DISK_FAULTS):
-                raise StoreError(f"the store {path} cannot be opened: {_reason(error)}") from error
+                raise failed(error, f"the store {path} cannot be opened") from error
             raise
 
     def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
@@ -96,6 +108,7 @@ class Database:
             except _RECORD_FAULTS:
                 outcomes = self._transaction(connection, writes, _apply_each)
         self.commits += 1
+        self.is_failing = False
         self._bytes_since_checkpoint += sum(write.size for write in writes)
         crash_point("store.after_commit")
         return outcomes
@@ -109,9 +122,10 @@ class Database:
         with self._fail_stop() as connection, connection.begin():
             return work(connection)
 
-    def overwrite(self, work: Callable[[Connection], T]) -> T:
-        """The same; what is deleted is overwritten, not only given up."""
-        return self.transact(lambda connection: _overwriting(connection, work))
+    def probe(self) -> None:
+        """Find out by a commit of its own whether a disk that failed can be written again."""
+        self.transact(lambda connection: lessons.set_flag(connection, _PROBED, str(self.commits)))
+        self.is_failing = False
 
     @property
     def checkpoint_due(self) -> bool:
@@ -127,15 +141,19 @@ class Database:
         except StoreError as error:
             logger.error("checkpoint failed: %s", error)
 
-    def erase(self) -> bool:
-        """Leave nothing of what was deleted, neither in the database nor in the log; False if a reader is in the way.
-
-        Takes as long as writing the whole database; above `MAX_COMPACTED` only the log is emptied.
+    def erase(self, scrubbing: Scrubbing) -> bool | None:
+        """Go on leaving nothing of what was deleted, neither in the log nor in the database: True when it is done,
+        None if a reader is in the way. Takes as long as a checkpoint or two; commits may come in between.
         """
         with self._fail_stop() as connection:
-            if self._path.stat().st_size <= MAX_COMPACTED:
-                sqlite.compact(connection)
-            return sqlite.empty_log(connection, wait=False)
+            if not sqlite.empty_log(connection, wait=False):
+                return None
+            self._bytes_since_checkpoint = 0
+            roots = sqlite.roots(connection)
+            self._discard()  # pages that it remembers have traces of their own
+            done = scrubbing.go_on(self._path, roots, max_pages=MAX_SCRUBBED)
+            self._connect()
+            return done
 
     def close(self) -> None:
         """Empty the log, close, and let the next writer in. Failing to empty it only makes the next start longer."""
@@ -143,18 +161,18 @@ class Database:
             try:
                 sqlite.empty_log(self._connection, wait=False)
             except _DISK_FAULTS as error:
-                logger.error("last checkpoint failed, the next start recovers: %s", _reason(error))
+                logger.error("last checkpoint failed, the next start recovers: %s", why(error))
             self._discard()
         self._lock.release()
 
     def _recover(self) -> Recovery:
+        refuse_damaged(self._path)
         make_files_private(self._path)
         wal_bytes = self._wal_bytes()
         connection = self._connect()
-        if wal_bytes and (verdict := sqlite.check(connection)) != "ok":
-            raise StoreError(
-                f"the store {self._path} is damaged ({verdict}): move its directory away and restore a backup"
-            )
+        is_checked = wal_bytes or self._path.stat().st_size <= MAX_CHECKED
+        if is_checked and (verdict := sqlite.check(connection)) != "ok":
+            raise StoreDamaged(f"the store {self._path} is damaged ({verdict}): {RESTORE}")
         before, after = migrate(connection)
         if before != after:
             sqlite.empty_log(connection, wait=False)
@@ -184,10 +202,9 @@ class Database:
         except Exception as error:
             # Whatever it was: the state of the connection is unknown, and those who wait need an answer.
             self._discard()
-            raise StoreUnavailable(
-                f"the store {self._path} failed: {_reason(error)}. Nothing of this was acknowledged; free some space "
-                "or look at the disk, the next write tries again"
-            ) from error
+            self.is_failing = True
+            told = f"the store {self._path} failed, and nothing of this was acknowledged"
+            raise StoreUnavailable(f"{told}: {why(error)}") from error
 
     def _transaction(
         self,
@@ -224,21 +241,11 @@ def _apply_alone(connection: Connection, write: Write) -> WriteResult:
             (outcome,) = _BATCH.apply(connection, [write])
     except _RECORD_FAULTS as error:
         return StoreError(
-            f"a {write.op.name.lower()} record was refused ({_reason(error)}); its session or turn must exist"
+            f"a {write.op.name.lower()} record was refused ({why(error)}); its session or turn must exist"
         )
     return outcome
-
-
-def _overwriting(connection: Connection, work: Callable[[Connection], T]) -> T:
-    with sqlite.overwriting(connection):
-        return work(connection)
 
 
 def _close(connection: Connection) -> None:
     with contextlib.suppress(SQLAlchemyError, sqlite3.Error):
         connection.close()
-
-
-def _reason(error: BaseException) -> str:
-    """The database's own words, without SQLAlchemy's around them."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)

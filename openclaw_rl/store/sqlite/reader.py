@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store.sql import episodes, lessons, queries, tasks, undoing
 from openclaw_rl.store.sql import steps as steps_of
-from openclaw_rl.store.sqlite.connection import connect_reader
+from openclaw_rl.store.sqlite.connection import connect_reader, copy_whole, integrity
+from openclaw_rl.store.sqlite.damage import failed, refuse_damaged
 from openclaw_rl.store.sqlite.directory import database_path, wal_path
 from openclaw_rl.store.sqlite.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 
@@ -43,10 +43,11 @@ class StoreReader:
     def open(cls, directory: Path, url: str | None = None) -> Self:
         """StoreError if there is no store, or one that this release cannot read."""
         database = database_path(directory, url)
+        refuse_damaged(database)
         if not database.is_file():
             raise StoreError(f"there is no store in {directory}: start `openclaw-rl up` once, or check --data-dir")
         reader = cls(database)
-        version = reader._ask(schema_version)
+        version = reader.schema()
         refuse_newer(version)
         if version < SCHEMA_VERSION:
             raise StoreError(
@@ -54,6 +55,9 @@ class StoreReader:
             )
         return reader
 
+    integrity = _asked(integrity)
+    schema = _asked(schema_version)
+    names = _asked(queries.names)
     sessions = _asked(queries.sessions)
     session = _asked(queries.session)
     turns = _asked(queries.turns)
@@ -81,8 +85,28 @@ class StoreReader:
     flag = _asked(lessons.flag)
     keys = _asked(queries.keys)
 
+    def copy_to(self, target: Path) -> None:
+        """All rows, as of one moment, in a database of their own; the server may go on meanwhile."""
+
+        def copy(immutable: bool) -> None:
+            target.unlink(missing_ok=True)
+            target.touch(mode=0o600)
+            with connect_reader(self._database, immutable=immutable) as connection:
+                copy_whole(connection, target)
+
+        self._look(copy)
+
     def _ask(self, query: Callable[[Connection], T]) -> T:
-        """One query on one snapshot.
+        """One query on one snapshot."""
+
+        def ask(immutable: bool) -> T:
+            with connect_reader(self._database, immutable=immutable) as connection, connection.begin():
+                return query(connection)
+
+        return self._look(ask)
+
+    def _look(self, look: Callable[[bool], T]) -> T:
+        """Tells `look` whether it may take the file as immutable.
 
         Without a log beside it the database is complete and nobody writes it, so it is read as if on a read-only
         disk. Should a writer start meanwhile, the answer may be torn and is asked for again, with the log.
@@ -92,21 +116,16 @@ class StoreReader:
             quiet = not wal.exists()
             before = self._database.stat()
             try:
-                answer = self._ask_once(query, immutable=quiet)
+                answer = look(quiet)
             except Exception as error:
                 # Broad, because a torn or damaged page can break any step between the file and the noun.
                 if quiet and self._written_since(before.st_mtime_ns):
                     continue
                 if isinstance(error, StoreError):
                     raise
-                reason = error.orig if isinstance(error, DBAPIError) else error
-                raise StoreError(f"the store {self._database} cannot be read: {reason}") from error
+                raise failed(error, f"the store {self._database} cannot be read") from error
             if not (quiet and self._written_since(before.st_mtime_ns)):
                 return answer
-
-    def _ask_once(self, query: Callable[[Connection], T], *, immutable: bool) -> T:
-        with connect_reader(self._database, immutable=immutable) as connection, connection.begin():
-            return query(connection)
 
     def _written_since(self, mtime_ns: int) -> bool:
         return wal_path(self._database).exists() or self._database.stat().st_mtime_ns != mtime_ns

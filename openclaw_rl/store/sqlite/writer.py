@@ -30,12 +30,14 @@ from sqlalchemy import Connection
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.store.learning_log import LearningLog
-from openclaw_rl.store.sql import encode, queries, rollouts
+from openclaw_rl.store.sql import encode, lessons, queries, rollouts
 from openclaw_rl.store.sql.batch import WriteResult
 from openclaw_rl.store.sql.encode import Op, Trunk, Write
 from openclaw_rl.store.sqlite.database import Database, Recovery
 from openclaw_rl.store.sqlite.directory import database_path
+from openclaw_rl.store.sqlite.scrub import Scrubbing
 from openclaw_rl.types import (
+    TRACES_LEFT,
     ApiKey,
     Feedback,
     NextState,
@@ -61,6 +63,9 @@ UNHURRIED_S = 0.2
 
 OTHERS_TURN = 2.0
 """While people talk, the thread is theirs for this many times as long as it just worked for what learns."""
+
+READER_S, PATIENCE_S = 0.1, 2.0
+"""When to look again whether a reader has ended whose snapshot still holds what was deleted, and for how long."""
 
 QUIET_S = 0.5
 """Nobody talks when nothing was put for so long; then learning catches up at full speed."""
@@ -89,7 +94,8 @@ class SqliteStore:
         self._learning = asyncio.Lock()
         self._last_put_at = -math.inf
         self._owed_s = 0.0
-        self.lessons = LearningLog(self._learn, overwrite=self._overwrite, on_delete=self._forget)
+        self._probing = False
+        self.lessons = LearningLog(self._learn, at_once=self._transact, on_delete=self._forget)
         """What is learned from the log."""
         self._settled = asyncio.Event()
         self._committer = asyncio.create_task(self._commit_until_closed(), name="store-commit")
@@ -227,13 +233,39 @@ class SqliteStore:
         """The user of a turn; None if there is no such turn."""
         return await self._read(lambda connection: queries.turn_owner(connection, session, index))
 
+    async def can_write(self) -> bool:
+        """False while every write fails. Who asks then makes it try again, once at a time."""
+        if self._database.is_failing and not self._closing and not self._probing:
+            self._probing = True
+            try:
+                await self._run(self._database.probe)
+            except StoreError as error:
+                logger.warning("the store still fails: %s", error)
+            finally:
+                self._probing = False
+        return not self._database.is_failing
+
     async def erase(self) -> bool:
-        """Leave nothing of what was deleted on the disk; False if somebody reads just now. Waits until nobody talks."""
-        while (busy_s := self._last_put_at + QUIET_S - time.monotonic()) > 0:  # noqa: ASYNC110 (quiet is no event)
-            await asyncio.sleep(busy_s)
+        """Leave nothing of what was deleted on the disk, between the commits of those who talk; False if somebody reads
+        for long just now. `TRACES_LEFT` is gone then, unless more was deleted meanwhile.
+        """
+        traces = await self.lessons.flag(TRACES_LEFT)
+        scrubbing, blocked_s = Scrubbing(), 0.0
+        while not (done := await self._erase_part(scrubbing)):
+            if done is None:
+                blocked_s += READER_S
+                if blocked_s > PATIENCE_S:
+                    return False
+                await asyncio.sleep(READER_S)
+        await self._run(lambda: self._database.transact(lambda connection: lessons.all_erased(connection, traces)))
+        return True
+
+    async def _erase_part(self, scrubbing: Scrubbing) -> bool | None:
         if self._closing:
             raise StoreUnavailable(_CLOSED)
-        return await self._run(self._database.erase)
+        async with self._learning:
+            await self._let_others()
+            return await self._timed(lambda: self._database.erase(scrubbing))
 
     async def keys(self) -> list[ApiKey]:
         """All keys, revoked ones too."""
@@ -334,30 +366,32 @@ class SqliteStore:
             raise StoreUnavailable(_CLOSED)
         return await self._run(lambda: self._database.transact(work))
 
-    async def _overwrite(self, work: Callable[[Connection], T]) -> T:
-        """Takes its place in line before it first waits; nothing of what it deletes can be read in the database."""
-        if self._closing:
-            raise StoreUnavailable(_CLOSED)
-        return await self._run(lambda: self._database.overwrite(work))
-
     async def _learn(self, work: Callable[[Connection], T]) -> T:
         """A transaction of the loops that learn: one at a time, so that a commit waits for one of them at most, and
         with pauses in which only people are served.
         """
+        async with self._learning:
+            await self._let_others()
+            if self._closing:
+                raise StoreUnavailable(_CLOSED)
+            return await self._timed(lambda: self._database.transact(work))
 
+    async def _let_others(self) -> None:
+        if time.monotonic() - self._last_put_at < QUIET_S:
+            await asyncio.sleep(self._owed_s)
+
+    async def _timed(self, work: Callable[[], T]) -> T:
+        """What the thread works for long is owed to those who talk."""
         began = 0.0
 
-        def timed(connection: Connection) -> T:
+        def timed() -> T:
             nonlocal began
             began = time.monotonic()
-            return work(connection)
+            return work()
 
-        async with self._learning:
-            if time.monotonic() - self._last_put_at < QUIET_S:
-                await asyncio.sleep(self._owed_s)
-            result = await self._transact(timed)
-            self._owed_s = OTHERS_TURN * (time.monotonic() - began)
-            return result
+        result = await self._run(timed)
+        self._owed_s = OTHERS_TURN * (time.monotonic() - began)
+        return result
 
     async def _read(self, query: Callable[[Connection], T]) -> T:
         if self._closing:

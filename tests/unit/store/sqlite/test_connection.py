@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from openclaw_rl.store.sql import schema
 from openclaw_rl.store.sql.codec import Row
 from openclaw_rl.store.sqlite import connection as sqlite
-from openclaw_rl.store.sqlite.connection import InsertRows, UpdateRows
+from openclaw_rl.store.sqlite.connection import InsertRows, UpdateRows, connect_reader, connect_writer
 from openclaw_rl.store.sqlite.directory import make_files_private
 from openclaw_rl.store.sqlite.migrations import migrate
 
@@ -38,7 +41,8 @@ def statements(connection: Connection) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("setting", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("wal_autocheckpoint", 0)]
+    ("setting", "value"),
+    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("wal_autocheckpoint", 0), ("secure_delete", 1)],
 )
 def test_the_writer_syncs_every_commit_and_checkpoints_only_by_hand(
     connection: Connection, setting: str, value: object
@@ -111,3 +115,32 @@ def test_a_database_that_was_removed_does_not_begin_anew(tmp_path: Path) -> None
     with pytest.raises(OperationalError, match="unable to open"):
         sqlite.connect_writer(tmp_path / "store.sqlite3")
     assert not list(tmp_path.iterdir())
+
+
+def open_elsewhere(directory: Path) -> list[str]:
+    """What this process has open that lies, or lay, in files outside a directory: SQLite removes the names of its
+    temporary files at once."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [link for link in links if "etilqs" in link and not link.startswith(str(directory))]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks at open files the way Linux shows them")
+@pytest.mark.parametrize("connect", [connect_writer, partial(connect_reader, immutable=False)])
+def test_a_large_sort_leaves_the_data_directory_alone(tmp_path: Path, connect: Callable[[Path], Connection]) -> None:
+    path = tmp_path / "store.sqlite3"
+    path.touch()
+    connect_writer(path).close()
+    count = "WITH RECURSIVE number(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM number WHERE n < 8000)"
+    sort = f"{count} SELECT n, randomblob(3000) AS said FROM number ORDER BY said"
+    with connect(path) as connection:
+        rows = connection.exec_driver_sql(sort)
+        rows.fetchone()
+        assert open_elsewhere(tmp_path) == []
+        rows.close()
+    with closing(sqlite3.connect(path)) as plain:
+        rows_of_plain = plain.execute(sort)
+        rows_of_plain.fetchone()
+        assert open_elsewhere(tmp_path), "such a sort takes a file, or this test shows nothing"

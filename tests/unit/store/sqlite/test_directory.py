@@ -119,5 +119,5 @@ async def test_other_databases_are_refused_with_the_remedy(tmp_path: Path, url: 
 async def test_a_failed_opening_leaves_no_lock_behind(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite3").write_text("not a database " * 100)
     for _ in range(2):
-        with pytest.raises(StoreError, match="cannot be opened"):
+        with pytest.raises(StoreError, match="is damaged"):
             await SqliteStore.open(tmp_path)

@@ -101,7 +101,7 @@ def test_no_store_yet(tmp_path: Path, exists: bool) -> None:
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite3").write_text("not a database " * 100)
-    with pytest.raises(StoreError, match="not a database"):
+    with pytest.raises(StoreError, match="its first bytes are no database"):
         StoreReader.open(tmp_path)
 
 

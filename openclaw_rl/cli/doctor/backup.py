@@ -1,0 +1,31 @@
+"""`openclaw-rl backup` and `restore`: copies of everything that must survive, told in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.text import Text
+
+from openclaw_rl.cli.screen import make_console, size
+from openclaw_rl.config import StoreConfig
+from openclaw_rl.store.backup import Manifest, back_up, restore
+
+
+def make_backup(store: StoreConfig, target: Path) -> None:
+    manifest = back_up(store.data_dir, target, url=store.url)
+    console = make_console("stderr")
+    console.print(Text(f"{target} holds {_told(manifest)}, and was read again."))
+    if manifest.missing:
+        missing = f"Without files, here as there: {', '.join(manifest.missing)}."
+        console.print(missing, style="bold yellow", markup=False)
+
+
+def restore_backup(store: StoreConfig, source: Path) -> None:
+    manifest = restore(source, store.data_dir)
+    console = make_console("stderr")
+    console.print(Text(f"{store.data_dir} is as it was backed up: {_told(manifest)}. `openclaw-rl up` starts it."))
+
+
+def _told(manifest: Manifest) -> str:
+    num = len(manifest.versions)
+    return f"the store and {num} version{'' if num == 1 else 's'}, {size(manifest.num_bytes)}"

@@ -1,0 +1,23 @@
+"""200 kills of a real server under twenty streams, on one growing data directory; the short form is in tests/faults."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from openclaw_rl.protocols import Renderer
+from tests.faults.test_kills import PLACES, kill_gateway
+from tests.hardening.report import report
+
+NUM_KILLS = 200
+
+
+@pytest.mark.hardening
+@pytest.mark.timeout(3600)
+async def test_nothing_that_was_delivered_is_lost(tmp_path: Path, renderer: Renderer) -> None:
+    began = time.monotonic()
+    delivered = await kill_gateway(tmp_path, renderer, num_random=NUM_KILLS - len(PLACES))
+    assert delivered > 5 * NUM_KILLS
+    report("kills", kills=NUM_KILLS, delivered=delivered, lost=0, seconds=round(time.monotonic() - began))
