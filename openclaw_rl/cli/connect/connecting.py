@@ -132,7 +132,7 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
         for line in _diff(edit.path, now, back.text):
             console.print(line, soft_wrap=True)
     for change in reversed(old.changes):
-        console.print(Text(masked(program.as_command(program.undo_words(change))), "dim"), soft_wrap=True)
+        console.print(Text(masked(program.undo_text(change)), "dim"), soft_wrap=True)
     confirm(f"Disconnect {client.name}?")
     left = [words for _, back in undone for words in back.left]
     for edit, back in undone:
@@ -290,7 +290,7 @@ def _preview(plan: ConnectPlan) -> Iterator[Text]:
     for change in plan.changes:
         if change.was_set:
             yield Text(f"# {change.path} is {masked(json.dumps(change.before))} now", "dim")
-        yield Text(masked(program.as_command(program.set_words(change))), "green")
+        yield Text(masked(program.set_text(change.path, change.value)), "green")
 
 
 def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
@@ -307,7 +307,7 @@ def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
 def _printed(client: Client, served: Served) -> str:
     """The client's settings for somebody who puts them where they belong."""
     if client.name == "openclaw":
-        return "".join(program.as_command(program.set_words(change)) + "\n" for change in program.wanted(served))
+        return program.as_commands(program.wanted(served))
     if client.lines is not None:
         return client.lines(served)
     assert client.files is not None
