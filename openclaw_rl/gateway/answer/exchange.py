@@ -396,6 +396,7 @@ class Exchange:
             chain=str(self._placement.trace.then(message)),
             skip=skip,
             label=self._identity.label,
+            retrievable=self._request.retrievable,
         )
 
     async def _write(self, turns: list[Turn]) -> None:

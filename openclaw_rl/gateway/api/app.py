@@ -24,7 +24,7 @@ from openclaw_rl.gateway.api import feedback
 from openclaw_rl.gateway.api.dialects.chat import CHAT
 from openclaw_rl.gateway.api.dialects.messages import MESSAGES
 from openclaw_rl.gateway.api.dialects.messages.request import parse_count
-from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
+from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, not_kept, stored_response
 from openclaw_rl.gateway.api.dialects.spoken import Continuing, Dialect, Envelope, ErrorBody, Limits, Spoken
 from openclaw_rl.gateway.api.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -223,6 +223,8 @@ class App:
         session, index = split_turn_id(name)
         if await self._gateway.store.turn_owner(session, index) == user:
             turn = await self._gateway.store.get_turn(session, index)
+            if turn is not None and not turn.retrievable:
+                raise not_kept(param)
             if turn is not None:
                 return turn
         raise no_response(param)

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
-from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
+from openclaw_rl.store.sql.batch import Batch, RowStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
@@ -40,7 +40,7 @@ MAX_COMPACTED = 2**28
 larger one deleted rows are overwritten, and so is nearly every trace of them (see `sqlite.compact`)."""
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
-_RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
+_RECORD_FAULTS = (RowStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
 
 
