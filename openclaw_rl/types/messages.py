@@ -148,7 +148,7 @@ ToolChoice = Literal["auto", "none", "required"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a client asked for, whatever dialect it spoke. `retrievable`: the answer may be asked for again by its id."""
+    """What a client asked for, in any dialect. `retrievable`: the answer may be asked for again by its id."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()

@@ -97,8 +97,9 @@ def socket_dir(run_dir: Path) -> Iterator[Path]:
 
 
 def new_session_id() -> str:
-    """Ids that sort by time: what is written together then lies together, and a commit touches few pages."""
-    return f"s-{int(time.time() * 1000):x}{secrets.token_hex(3)}"
+    """Ids that sort by time: what is written together then lies together, and a commit touches few pages. Nobody can
+    guess one and call a session of his own so beforehand."""
+    return f"s-{int(time.time() * 1000):x}{secrets.token_hex(8)}"
 
 
 async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from openclaw_rl.cli.address import START_IT, ServerGone, read_address
+from openclaw_rl.cli.address import KEY_FILE, START_IT, ServerGone, read_address
 from openclaw_rl.cli.client import GatewayClient, ServerRefused
 from openclaw_rl.cli.connect import files
 from openclaw_rl.cli.connect import openclaw as program
@@ -44,6 +44,7 @@ from openclaw_rl.cli.connect.records import Connection, drop_connection, read_co
 from openclaw_rl.cli.screen import make_console, print_json, printable
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
+from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.views.rows import open_rows
 
@@ -153,11 +154,11 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
 
 
 async def _ask_server(config: Config) -> Served:
-    """What is served now, with a key that opens nothing."""
+    """What is served now; the key of the answer opens nothing."""
     address = read_address(config.store.data_dir)
     if address is None:
         raise ServerGone(f"no server is running on {config.store.data_dir}; {START_IT}")
-    async with GatewayClient(address.url) as wire:
+    async with GatewayClient(address.url, read_key_file(config.store.data_dir / KEY_FILE)) as wire:
         reason = await wire.why_not_ready()
         if reason is not None:
             raise ServerGone(f"the server at {address.url} is not ready: {reason}")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from rich.table import Table
 from rich.text import Text
 
-from openclaw_rl.cli.address import ADDRESS_FILE, read_address
+from openclaw_rl.cli.address import ADDRESS_FILE, KEY_FILE, read_address
 from openclaw_rl.cli.client import GatewayClient
 from openclaw_rl.cli.connect.clients import CLIENTS
 from openclaw_rl.cli.connect.records import connected
@@ -22,6 +22,7 @@ from openclaw_rl.cli.screen import make_console, print_json, printable
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
 from openclaw_rl.errors import OpenClawError, StoreError
+from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
 from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
@@ -123,8 +124,8 @@ async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:
         address = read_address(data_dir)
         if address is None:
             return None, False, None
-        url = address.url
-        async with asyncio.timeout(_ANSWER_S), GatewayClient(url) as client:
+        url, key = address.url, read_key_file(data_dir / KEY_FILE)
+        async with asyncio.timeout(_ANSWER_S), GatewayClient(url, key) as client:
             return url, True, await client.why_not_ready()
     except (TimeoutError, OpenClawError):
         return url or str(data_dir / ADDRESS_FILE), False, None

@@ -277,9 +277,11 @@ class App:
     async def _openapi(self, _: web.Request) -> web.StreamResponse:
         return _json(200, orjson.dumps(describe()))
 
-    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+    async def _readyz(self, request: web.Request) -> web.StreamResponse:
         ready = self._host.is_ready
         reason = "" if ready else self._host.last_error or "the engine is starting"
+        if reason and self._is_stranger(request):  # what an engine says of its end may name files of this machine
+            reason = "the engine is starting, or starts again; ask with a key, or look into the server's log, for more"
         return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
@@ -287,6 +289,14 @@ class App:
         self._metrics.engine_restarts.set(self._host.num_restarts)
         self._metrics.open_sessions.set(len(self._gateway.sessions))
         return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
+
+    def _is_stranger(self, request: web.Request) -> bool:
+        """Whether it has no key that opens anything; for routes that let everybody in."""
+        try:
+            self._user(request)
+        except RequestError:
+            return True
+        return False
 
     def _user(self, request: web.Request) -> str:
         return self._keys.user(request.headers) if self._config.require_key else LOCAL_USER

@@ -414,7 +414,7 @@ class Sessions:
                 code="too_many_sessions",
             )
         session = Session(
-            id=session_id(arrival.user, arrival.key or self._new_id()),
+            id=session_id(arrival.user, arrival.key or self._unused_name(arrival.user)),
             user=arrival.user,
             client=arrival.client,
             key=arrival.key,
@@ -423,6 +423,13 @@ class Sessions:
             episode=arrival.episode,
         )
         return self._admit(session, 0)
+
+    def _unused_name(self, user: str) -> str:
+        """A name for a session that has none; a client may have called one of its own so."""
+        name = self._new_id()
+        while self.knows(user, name):
+            name = self._new_id()
+        return name
 
     def _admit(self, session: Session, next_index: int) -> _OpenSession:
         home = self._open[session.id] = _OpenSession(session, next_index)

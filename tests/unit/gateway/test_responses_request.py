@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import orjson

@@ -278,7 +278,10 @@ async def test_what_is_imported_belongs_to_the_importer_whatever_a_file_says(
         session = await store.lessons.get_session(name)
         owners[name] = None if session is None else session.user
     assert owners == {
-        **{"ann/diary": "ann", "local/ann/diary": "local", "bob/notes": None, "local/bob/notes": "local"},
+        "ann/diary": "ann",
+        "local/ann/diary": "local",
+        "bob/notes": None,
+        "local/bob/notes": "local",
         "s-1": "local",
     }
     assert [turn.message.content for turn in await store.lessons.turns("ann/diary")] == ["between ann and me"]
