@@ -66,7 +66,7 @@ async def make_serving(foundation: Foundation, store: SqliteStore, sockets: Path
         renderer=foundation.renderer,
         store=RedactingStore(store) if config.store.redact else store,
         sessions=await _open_sessions(store, config),
-        memory=TokenMemory(store.get_turn, model_id=model_id),
+        memory=TokenMemory(store.get_turn, model_id=model_id, max_turns=config.rollout.max_turns_in_memory),
         background=Background(),
         model_id=model_id,
     )
@@ -106,10 +106,14 @@ async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
     """Sessions that are overdue end with the first round of the expire loop."""
     rollout = config.rollout
     sessions = Sessions(
-        timeout_s=rollout.session_timeout_s, new_id=new_session_id, max_open=rollout.max_concurrent_sessions
+        timeout_s=rollout.session_timeout_s,
+        new_id=new_session_id,
+        max_open=rollout.max_concurrent_sessions,
+        max_turns=rollout.max_turns_in_memory,
     )
     for outline in await store.load_open():
         sessions.restore(outline)
+    sessions.put_away()
     sessions.keep_private(map(Fingerprint.parse, await store.load_private()))
     return sessions
 

@@ -15,11 +15,9 @@ NEEDED = {
     "LANG": "C.UTF-8",
     "TMPDIR": "/tmp",
     "VIRTUAL_ENV": "/venv",
-
-        "CUDA_VISIBLE_DEVICES": "0",
-        "LD_LIBRARY_PATH": "/usr/lib",
-        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"
-    ,
+    "CUDA_VISIBLE_DEVICES": "0",
+    "LD_LIBRARY_PATH": "/usr/lib",
+    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
     "OMP_NUM_THREADS": "2",
     "MKL_NUM_THREADS": "2",
     "OMP_WAIT_POLICY": "passive",
