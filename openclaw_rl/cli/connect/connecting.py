@@ -41,7 +41,7 @@ from openclaw_rl.cli.connect.files import Edit, Settings
 from openclaw_rl.cli.connect.keys import close_key, make_key
 from openclaw_rl.cli.connect.openclaw import Change, OpenClaw
 from openclaw_rl.cli.connect.records import Connection, drop_connection, read_connection, write_connection
-from openclaw_rl.cli.screen import make_console, print_json, printable
+from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
@@ -83,7 +83,7 @@ def connect(
     shown = asyncio.run(_ask_server(config))
     warning = window_warning(client, shown.window)
     if warning is not None:
-        console.print(Text(f"! {printable(warning)}", "yellow"), soft_wrap=True)
+        console.print(Text(f"! {warning}", "yellow"), soft_wrap=True)
     old = read_connection(data_dir, client.name)
     openclaw = shutil.which("openclaw") if client.name == "openclaw" else None
     writes = not only_print and (client.files is not None or openclaw is not None)
@@ -112,7 +112,7 @@ def connect(
     if writes:
         console.print(Text(f"{client.name} is connected to {served.url}.", "bold"))
     mark = ("✓ ", "green") if found.ok else ("✗ ", "red")
-    console.print(Text.assemble(mark, printable(found.text)), soft_wrap=True)
+    console.print(Text.assemble(mark, found.text), soft_wrap=True)
     console.print(f"`openclaw-rl connect {client.name} --remove` undoes it.", style="dim", markup=False)
     return 0 if found.ok else 1
 
@@ -150,7 +150,7 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
         return
     console.print(Text(f"{client.name} is disconnected, and its key {old.key_id} opens nothing any more."))
     for words in left:
-        console.print(Text(f"! left as it is: {printable(words)}", "yellow"), soft_wrap=True)
+        console.print(Text(f"! left as it is: {words}", "yellow"), soft_wrap=True)
 
 
 async def _ask_server(config: Config) -> Served:
@@ -302,7 +302,7 @@ def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
     styles = {"+": "green", "-": "red"}
     for line in list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]:
         if not line.startswith("@@"):
-            yield Text(printable(line), styles.get(line[0], "dim"))
+            yield Text(line, styles.get(line[0], "dim"))
 
 
 def _printed(client: Client, served: Served) -> str:

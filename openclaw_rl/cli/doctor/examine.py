@@ -18,7 +18,7 @@ from openclaw_rl.cli.client import GatewayClient
 from openclaw_rl.cli.connect.clients import CLIENTS
 from openclaw_rl.cli.connect.records import connected
 from openclaw_rl.cli.doctor import checks, probes
-from openclaw_rl.cli.screen import make_console, print_json, printable
+from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
 from openclaw_rl.errors import OpenClawError, StoreError
@@ -97,9 +97,9 @@ def finding_row(finding: CheckResult) -> Table:
     row = Table.grid(padding=(0, 1))
     for width in (1, 9, None):
         row.add_column(width=width, overflow="fold")
-    row.add_row(Text(mark, style), finding.name, Text(printable(finding.text)))
+    row.add_row(Text(mark, style), finding.name, Text(finding.text))
     if finding.remedy:
-        row.add_row("", "", Text(f"→ {printable(finding.remedy)}", "dim" if finding.state == "ok" else style))
+        row.add_row("", "", Text(f"→ {finding.remedy}", "dim" if finding.state == "ok" else style))
     return row
 
 
