@@ -10,17 +10,34 @@ import json
 import logging
 import logging.handlers
 import os
+import re
 import sys
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from unicodedata import category
 
 from openclaw_rl.redaction import is_secret_name, redact
 
 _MAX_BYTES = 20 << 20
 _SHORT = 200
 """Up to this length the same few texts come again and again: event names, routes, models."""
+_KEPT = "\n\t\u200c\u200d"
+"""Control and format characters that harm nobody: layout, and the joiners that emoji and some scripts need."""
+_SUSPECT = re.compile(r"[^\n\t -~]")
+"""Most text has none of these, and is not looked at any closer."""
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def printable(text: str) -> str:
+    """Foreign text without control and format characters: what a model or a client wrote must not steer the terminal,
+    turn the direction of reading, or hide."""
+    return _SUSPECT.sub(lambda found: "" if is_hidden(found[0]) else found[0], text)
+
+
+def is_hidden(char: str) -> bool:
+    """Whether a terminal obeys this character instead of showing it."""
+    return char not in _KEPT and category(char) in ("Cc", "Cf")
 
 
 class JsonLines(logging.Formatter):
@@ -43,7 +60,7 @@ class _Terse(logging.Formatter):
     """A record as a person reads it, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        return printable(redact(super().format(record)))
 
 
 def _clean(name: str, value: object) -> object:

@@ -1,33 +1,42 @@
-"""Values to what a terminal shows: consoles, text that cannot harm it, times in words, JSON.
+"""Values to what a terminal shows: the one console that all text passes, times in words, JSON.
 
 Colour only where a terminal is, and never with NO_COLOR; rich sees to both. Knows no command.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Literal
-from unicodedata import category
 
 import orjson
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 
+from openclaw_rl.logs import is_hidden, printable
 from openclaw_rl.types import Json
 
+_NOT_ASCII = re.compile(r"[^\n -~]")
 _PIPE_WIDTH = 200
 """Columns where no terminal says how many: tables are read by grep there, so they must not be squeezed to 80."""
 
-_KEPT = "\n\t\u200c\u200d"
-"""Control and format characters that harm nobody: layout, and the joiners that emoji and some scripts need."""
+
+class Screen(Console):
+    """A console on which foreign text can do no harm: all that is shown passes `render`, and is `printable` after."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def make_console(stream: Literal["stdout", "stderr"] = "stdout") -> Console:
     """A console on one of the two streams as they are now."""
     is_terminal = getattr(sys, stream).isatty()
-    return Console(stderr=stream == "stderr", highlight=False, width=None if is_terminal else _PIPE_WIDTH)
+    return Screen(stderr=stream == "stderr", highlight=False, width=None if is_terminal else _PIPE_WIDTH)
 
 
 def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
@@ -44,12 +53,6 @@ def progress(*, show: bool) -> Progress:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_shown = show and console.is_terminal
     return Progress(SpinnerColumn(), *columns, console=console, transient=True, disable=not is_shown)
-
-
-def printable(text: str) -> str:
-    """Foreign text without control and format characters: what a model or a client wrote must not steer the terminal,
-    turn the direction of reading, or hide."""
-    return "".join(char for char in text if char in _KEPT or category(char) not in ("Cc", "Cf"))
 
 
 def one_line(text: str, limit: int) -> str:
@@ -85,10 +88,19 @@ def size(num_bytes: float) -> str:
 
 def print_json(value: Json) -> None:
     """One JSON value on standard output: on one line for programs, indented for people."""
-    indent = orjson.OPT_INDENT_2 if sys.stdout.isatty() else 0
-    sys.stdout.write(orjson.dumps(value, option=indent).decode() + "\n")
+    sys.stdout.write(json_text(value, indent=sys.stdout.isatty()) + "\n")
+
+
+def json_text(value: Json, *, indent: bool = False) -> str:
+    """JSON in which characters that a terminal would obey are written out as escapes: the same value, and no harm."""
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else 0).decode()
+    return _NOT_ASCII.sub(lambda found: _escape(found[0]) if is_hidden(found[0]) else found[0], text)
+
+
+def _escape(char: str) -> str:
+    return json.dumps(char)[1:-1] if char != "\x7f" else "\\u007f"
 
 
 def complain(message: str) -> None:
     """An error on standard error, in red."""
-    make_console("stderr").print(f"error: {printable(message)}", style="red", markup=False, soft_wrap=True)
+    make_console("stderr").print(f"error: {message}", style="red", markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from openclaw_rl import pipeline
 from openclaw_rl.cli.address import KEY_FILE
-from openclaw_rl.cli.screen import make_console, printable
+from openclaw_rl.cli.screen import make_console
 from openclaw_rl.config import LoadedConfig
 
 _BODY = '{"messages": [{"role": "user", "content": "Hello!"}]}'
@@ -38,7 +38,7 @@ def run_server(loaded: LoadedConfig, *, learn: bool) -> None:
         learn=learn,
         on_started=started,
         on_stopping=lambda: say(Text("\nRunning answers may finish; Ctrl-C again stops now.", "dim")),
-        say=lambda line: say(Text(printable(line), "dim")),
+        say=lambda line: say(Text(line, "dim")),
     )
     uvloop.run(run)
 

@@ -73,6 +73,11 @@ class RolloutConfig(Section):
     max_concurrent_sessions: PositiveInt | None = setting(
         None, "Most sessions open at once; a request that would open another gets a 429. null = no limit."
     )
+    max_turns_in_memory: PositiveInt = setting(
+        4096,
+        "Turns of open sessions kept in memory, about 4 KiB and their ids each; beyond, those of the sessions asked "
+        "longest ago are read back from the store when they go on.",
+    )
     trajectory_format: Literal["multi_turn"] = setting("multi_turn", "A trajectory is a whole session.")
     message_classification: MessageClassification = setting(
         MessageClassification(), "What messages count for, by their role."

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from openclaw_rl.config import Config
+from openclaw_rl.config.environment import worker_environment
 from openclaw_rl.errors import TrainerLost, TrainError
 from openclaw_rl.model.folder import folder_sha256, sync, sync_folder, unfinished
 from openclaw_rl.train.wire import Order, Report, read_report, write_order
@@ -190,6 +191,7 @@ class LocalTrainer(LocalWeights):
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
+            env=worker_environment(),
             start_new_session=True,  # a Ctrl-C reaches only us
         )
         self._reading = asyncio.create_task(self._pass_on_logs(self._process))

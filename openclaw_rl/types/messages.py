@@ -148,7 +148,7 @@ ToolChoice = Literal["auto", "none", "required"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a client asked for, whatever dialect it spoke."""
+    """What a client asked for, in any dialect. `retrievable`: the answer may be asked for again by its id."""
 
     messages: tuple[Message, ...]
     tools: tuple[Tool, ...] = ()
@@ -159,6 +159,7 @@ class Request:
     stop: tuple[str, ...] = ()
     num_choices: int = 1
     model: str = ""
+    retrievable: bool = True
 
     def __post_init__(self) -> None:
         require(bool(self.messages), "messages must not be empty")

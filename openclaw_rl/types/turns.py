@@ -131,7 +131,8 @@ class Turn:
     they were given, not sampled (a forced tool call opens that way). `chain` names the conversation up to and
     including the answer and `request_digest` the request alone (gateway/sessions/placement.py makes both).
     `model` names the model and tokenizer that answered. `message` is the assistant message as delivered. `label` is the
-    client's own name for what it was doing (`user`, `cron`, `compaction`, …), if it gave one.
+    client's own name for what it was doing (`user`, `cron`, `compaction`, …), if it gave one. `retrievable`: the client
+    may ask for the answer again by its id.
     """
 
     session: str
@@ -155,6 +156,7 @@ class Turn:
     skip: Skip | None = None
     delivered: bool = False
     label: str = ""
+    retrievable: bool = True
 
     def __post_init__(self) -> None:
         require(self.index >= 0, f"turn index must not be negative, got {self.index}")

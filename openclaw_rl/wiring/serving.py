@@ -67,7 +67,7 @@ async def make_serving(foundation: Foundation, store: SqliteStore, sockets: Path
         renderer=foundation.renderer,
         store=RedactingStore(store) if config.store.redact else store,
         sessions=await _open_sessions(store, config),
-        memory=TokenMemory(store.get_turn, model_id=model_id),
+        memory=TokenMemory(store.get_turn, model_id=model_id, max_turns=config.rollout.max_turns_in_memory),
         background=Background(),
         model_id=model_id,
     )
@@ -98,18 +98,23 @@ def socket_dir(run_dir: Path) -> Iterator[Path]:
 
 
 def new_session_id() -> str:
-    """Ids that sort by time: what is written together then lies together, and a commit touches few pages."""
-    return f"s-{int(time.time() * 1000):x}{secrets.token_hex(3)}"
+    """Ids that sort by time: what is written together then lies together, and a commit touches few pages. Nobody can
+    guess one and call a session of his own so beforehand."""
+    return f"s-{int(time.time() * 1000):x}{secrets.token_hex(8)}"
 
 
 async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
     """Sessions that are overdue end with the first round of the expire loop."""
     rollout = config.rollout
     sessions = Sessions(
-        timeout_s=rollout.session_timeout_s, new_id=new_session_id, max_open=rollout.max_concurrent_sessions
+        timeout_s=rollout.session_timeout_s,
+        new_id=new_session_id,
+        max_open=rollout.max_concurrent_sessions,
+        max_turns=rollout.max_turns_in_memory,
     )
     for outline in await store.load_open():
         sessions.restore(outline)
+    sessions.put_away()
     sessions.keep_private(map(Fingerprint.parse, await store.load_private()))
     return sessions
 

@@ -30,8 +30,8 @@ SLOW = "engine.scripted.tokens_per_s=10"
 CRAWLING = "engine.scripted.tokens_per_s=0.5"
 
 
-def ready_state(server: Server) -> dict[str, Any]:
-    answer = httpx.get(f"{server.url}/readyz")
+def ready_state(server: Server, **options: Any) -> dict[str, Any]:
+    answer = httpx.get(f"{server.url}/readyz", **options)
     state: dict[str, Any] = answer.json()
     assert answer.status_code == (200 if state["ready"] else 503)
     return state
@@ -76,7 +76,7 @@ def test_requests_wait_for_an_engine_that_is_down(tmp_path: Path) -> None:
         before = worker(server)
         before.kill()
         wait_for(lambda: not server.is_ready(), "the death was noticed")
-        assert "SIGKILL" in ready_state(server)["reason"]
+        assert "SIGKILL" in ready_state(server, headers=server.headers)["reason"]
         assert httpx.get(f"{server.url}/healthz").status_code == 200
         answer = server.chat("are you there")
         assert answer.status_code == 200
@@ -111,8 +111,11 @@ def test_an_engine_that_cannot_start(tmp_path: Path, breakable: Path) -> None:
         assert cut.completion.token_ids
         assert cut.message.content == stream.text
 
-        wait_for(lambda: "tokenizer.json" in ready_state(server)["reason"], "/readyz told why")
-        assert ready_state(server)["ready"] is False
+        key = {"headers": server.headers}
+        wait_for(lambda: "tokenizer.json" in ready_state(server, **key)["reason"], "/readyz told why")
+        for stranger in ({}, {"headers": {"x-api-key": "wrong"}}):
+            state = ready_state(server, **stranger)
+            assert (state["ready"], "/" in state["reason"]) == (False, False), "paths are for who has a key"
         for streamed in (False, True):
             refused = server.chat("hello?", stream=streamed)
             assert refused.status_code == 503

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -423,6 +424,17 @@ def test_what_is_not_to_be_stored_cannot_be_asked_for(server: Server) -> None:
     answer, _ = ask(server, "between us", store=False)
     assert answer["store"] is False
     assert "store" in refused(server, 404, previous_response_id=answer["id"])["message"]
+
+
+@pytest.mark.parametrize("flags", "0123")
+def test_a_name_that_was_changed_makes_nothing_retrievable(server: Server, flags: str) -> None:
+    answer, turn = ask(server, "between the two of us", store=False)
+    name = "resp_" + base64.urlsafe_b64encode(f"{flags}{turn.id}".encode()).decode().rstrip("=")
+    assert "store" in refused(server, 404, previous_response_id=name)["message"]
+    found = httpx.get(f"{server.url}/v1/responses/{name}", headers=server.headers)
+    assert found.status_code == 404
+    assert "store: false" in found.json()["error"]["message"]
+    assert answer["output"][0]["content"][0]["text"] not in found.text
     assert_error(httpx.get(f"{server.url}{RESPONSES}/{answer['id']}", headers=server.headers), 404)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from openclaw_rl.cli.address import START_IT, ServerGone, read_address
+from openclaw_rl.cli.address import KEY_FILE, START_IT, ServerGone, read_address
 from openclaw_rl.cli.client import GatewayClient, ServerRefused
 from openclaw_rl.cli.connect import files
 from openclaw_rl.cli.connect import openclaw as program
@@ -41,9 +41,10 @@ from openclaw_rl.cli.connect.files import Edit, Settings
 from openclaw_rl.cli.connect.keys import close_key, make_key
 from openclaw_rl.cli.connect.openclaw import Change, OpenClaw
 from openclaw_rl.cli.connect.records import Connection, drop_connection, read_connection, write_connection
-from openclaw_rl.cli.screen import make_console, print_json, printable
+from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
+from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.views.rows import open_rows
 
@@ -82,7 +83,7 @@ def connect(
     shown = asyncio.run(_ask_server(config))
     warning = window_warning(client, shown.window)
     if warning is not None:
-        console.print(Text(f"! {printable(warning)}", "yellow"), soft_wrap=True)
+        console.print(Text(f"! {warning}", "yellow"), soft_wrap=True)
     old = read_connection(data_dir, client.name)
     openclaw = shutil.which("openclaw") if client.name == "openclaw" else None
     writes = not only_print and (client.files is not None or openclaw is not None)
@@ -111,7 +112,7 @@ def connect(
     if writes:
         console.print(Text(f"{client.name} is connected to {served.url}.", "bold"))
     mark = ("✓ ", "green") if found.ok else ("✗ ", "red")
-    console.print(Text.assemble(mark, printable(found.text)), soft_wrap=True)
+    console.print(Text.assemble(mark, found.text), soft_wrap=True)
     console.print(f"`openclaw-rl connect {client.name} --remove` undoes it.", style="dim", markup=False)
     return 0 if found.ok else 1
 
@@ -132,7 +133,7 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
         for line in _diff(edit.path, now, back.text):
             console.print(line, soft_wrap=True)
     for change in reversed(old.changes):
-        console.print(Text(masked(program.as_command(program.undo_words(change))), "dim"), soft_wrap=True)
+        console.print(Text(masked(program.undo_text(change)), "dim"), soft_wrap=True)
     confirm(f"Disconnect {client.name}?")
     left = [words for _, back in undone for words in back.left]
     for edit, back in undone:
@@ -149,15 +150,15 @@ def disconnect(config: Config, name: str, *, as_json: bool, confirm: Callable[[s
         return
     console.print(Text(f"{client.name} is disconnected, and its key {old.key_id} opens nothing any more."))
     for words in left:
-        console.print(Text(f"! left as it is: {printable(words)}", "yellow"), soft_wrap=True)
+        console.print(Text(f"! left as it is: {words}", "yellow"), soft_wrap=True)
 
 
 async def _ask_server(config: Config) -> Served:
-    """What is served now, with a key that opens nothing."""
+    """What is served now; the key of the answer opens nothing."""
     address = read_address(config.store.data_dir)
     if address is None:
         raise ServerGone(f"no server is running on {config.store.data_dir}; {START_IT}")
-    async with GatewayClient(address.url) as wire:
+    async with GatewayClient(address.url, read_key_file(config.store.data_dir / KEY_FILE)) as wire:
         reason = await wire.why_not_ready()
         if reason is not None:
             raise ServerGone(f"the server at {address.url} is not ready: {reason}")
@@ -290,7 +291,7 @@ def _preview(plan: ConnectPlan) -> Iterator[Text]:
     for change in plan.changes:
         if change.was_set:
             yield Text(f"# {change.path} is {masked(json.dumps(change.before))} now", "dim")
-        yield Text(masked(program.as_command(program.set_words(change))), "green")
+        yield Text(masked(program.set_text(change.path, change.value)), "green")
 
 
 def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
@@ -301,13 +302,13 @@ def _diff(path: Path, now: str | None, then: str | None) -> Iterator[Text]:
     styles = {"+": "green", "-": "red"}
     for line in list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]:
         if not line.startswith("@@"):
-            yield Text(printable(line), styles.get(line[0], "dim"))
+            yield Text(line, styles.get(line[0], "dim"))
 
 
 def _printed(client: Client, served: Served) -> str:
     """The client's settings for somebody who puts them where they belong."""
     if client.name == "openclaw":
-        return "".join(program.as_command(program.set_words(change)) + "\n" for change in program.wanted(served))
+        return program.as_commands(program.wanted(served))
     if client.lines is not None:
         return client.lines(served)
     assert client.files is not None

@@ -1,5 +1,7 @@
 """OpenClaw's settings, through its own program: `openclaw config get | set | unset`, never by writing its file.
 
+What is set has a key in it, and everybody on a machine may read the arguments of a program: values go through a
+private file (`--batch-file`).
 OpenClaw guards its file: one that shrank much is put back from a backup at the next start, and a large `unset` is
 refused. What `get` prints has no secrets in it: a provider that is not ours could not be restored, and is not touched.
 """
@@ -9,8 +11,10 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from openclaw_rl.cli.connect.clients import PROVIDER, Served, masked, openclaw_provider
 from openclaw_rl.errors import ConfigError, OpenClawError
@@ -18,6 +22,7 @@ from openclaw_rl.types import Json
 
 _PROVIDER_PATH = f"models.providers.{PROVIDER}"
 _MODEL_PATH = "agents.defaults.model"
+_BATCH_FILE = "openclaw-rl.json"
 _TIMEOUT_S = 180.0
 
 
@@ -43,21 +48,35 @@ def wanted(served: Served) -> list[Change]:
     ]
 
 
-def set_words(change: Change, *flags: str) -> list[str]:
-    """The arguments of `openclaw` that make a change."""
-    return ["config", "set", change.path, json.dumps(change.value, ensure_ascii=False), "--strict-json", *flags]
+def set_words(file: Path | str, *flags: str) -> list[str]:
+    """The arguments of `openclaw` that make the changes in a file."""
+    return ["config", "set", "--batch-file", str(file), *flags]
 
 
-def undo_words(change: Change) -> list[str]:
-    """The arguments that take a change back."""
-    if change.was_set:
-        return set_words(Change(path=change.path, value=change.before))
-    return ["config", "unset", change.path]
+def batch(changes: Sequence[Change]) -> str:
+    """What stands in that file."""
+    return json.dumps([{"path": change.path, "value": change.value} for change in changes], ensure_ascii=False)
 
 
 def as_command(words: Sequence[str]) -> str:
     """Arguments as a person types them."""
     return shlex.join(["openclaw", *words])
+
+
+def as_commands(changes: Sequence[Change]) -> str:
+    """What a person types to make changes; only that person can read the file, which is gone at the end."""
+    lines = (f"(umask 077; cat > {_BATCH_FILE}) <<'END'", batch(changes), "END", as_command(set_words(_BATCH_FILE)))
+    return "".join(f"{line}\n" for line in (*lines, f"rm {_BATCH_FILE}"))
+
+
+def set_text(path: str, value: Json) -> str:
+    """A change as one line for a person to read; it holds the key, where there is one."""
+    return as_command(["config", "set", path, json.dumps(value, ensure_ascii=False), "--strict-json"])
+
+
+def undo_text(change: Change) -> str:
+    """What takes a change back."""
+    return set_text(change.path, change.before) if change.was_set else as_command(["config", "unset", change.path])
 
 
 class OpenClaw:
@@ -92,7 +111,7 @@ class OpenClaw:
         done: list[Change] = []
         for change in changes:
             try:
-                self._run(set_words(change, *(["--replace"] if change.path in mine else [])))
+                self._set(change, *(["--replace"] if change.path in mine else []))
             except ProgramFailed:
                 self.remove(done)
                 raise
@@ -109,13 +128,13 @@ class OpenClaw:
                 left.append(f"{change.path} of OpenClaw, changed since")
                 continue
             try:
-                self._run(undo_words(change))
+                self._undo(change)
             except ProgramFailed:
                 if change.path != _PROVIDER_PATH:
                     raise
                 # Most of a small file would go at once; in two steps it may.
-                self._run(set_words(Change(path=f"{change.path}.models", value=[]), "--replace"))
-                self._run(undo_words(change))
+                self._set(Change(path=f"{change.path}.models", value=[]), "--replace")
+                self._undo(change)
             if change.path == f"{_MODEL_PATH}.primary" and self._get(_MODEL_PATH) == (True, {}):
                 self._run(["config", "unset", _MODEL_PATH])
         return left
@@ -131,12 +150,25 @@ class OpenClaw:
                 pass
         elif "unset" in said or "not found" in said:
             return False, None
-        raise _failure(["config", "get", path], done)
+        raise _failure(f"config get {path}", done)
 
-    def _run(self, words: list[str]) -> None:
+    def _set(self, change: Change, *flags: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="openclaw-rl-") as folder:  # only its owner may look into it
+            file = Path(folder, _BATCH_FILE)
+            file.touch(mode=0o600)
+            file.write_text(batch([change]), encoding="utf-8")
+            self._run(set_words(file, *flags), f"config set {change.path}")
+
+    def _undo(self, change: Change) -> None:
+        if change.was_set:
+            self._set(Change(path=change.path, value=change.before))
+        else:
+            self._run(["config", "unset", change.path])
+
+    def _run(self, words: list[str], said: str | None = None) -> None:
         done = self._call(words)
         if done.returncode != 0:
-            raise _failure(words[:3], done)
+            raise _failure(said or shlex.join(words), done)
 
     def _call(self, words: list[str]) -> subprocess.CompletedProcess[str]:
         try:
@@ -159,6 +191,6 @@ def _is_ours(change: Change, now: Json) -> bool:
     return bool(change.value == now)
 
 
-def _failure(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> ProgramFailed:
+def _failure(command: str, done: subprocess.CompletedProcess[str]) -> ProgramFailed:
     said = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
-    return ProgramFailed(f"`{as_command(words)} …` failed: {masked(said[-1])}")
+    return ProgramFailed(f"`openclaw {command}` failed: {masked(said[-1])}")

@@ -14,15 +14,16 @@ from urllib.parse import urlsplit
 from rich.table import Table
 from rich.text import Text
 
-from openclaw_rl.cli.address import ADDRESS_FILE, read_address
+from openclaw_rl.cli.address import ADDRESS_FILE, KEY_FILE, read_address
 from openclaw_rl.cli.client import GatewayClient
 from openclaw_rl.cli.connect.clients import CLIENTS
 from openclaw_rl.cli.connect.records import connected
 from openclaw_rl.cli.doctor import checks, probes
-from openclaw_rl.cli.screen import make_console, print_json, printable
+from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
 from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
+from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
 from openclaw_rl.store import StoreReader
@@ -123,9 +124,9 @@ def finding_row(finding: CheckResult) -> Table:
     row = Table.grid(padding=(0, 1))
     for width in (1, 9, None):
         row.add_column(width=width, overflow="fold")
-    row.add_row(Text(mark, style), finding.name, Text(printable(finding.text)))
+    row.add_row(Text(mark, style), finding.name, Text(finding.text))
     if finding.remedy:
-        row.add_row("", "", Text(f"→ {printable(finding.remedy)}", "dim" if finding.state == "ok" else style))
+        row.add_row("", "", Text(f"→ {finding.remedy}", "dim" if finding.state == "ok" else style))
     return row
 
 
@@ -152,8 +153,8 @@ async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:
         address = read_address(data_dir)
         if address is None:
             return None, False, None
-        url = address.url
-        async with asyncio.timeout(_ANSWER_S), GatewayClient(url) as client:
+        url, key = address.url, read_key_file(data_dir / KEY_FILE)
+        async with asyncio.timeout(_ANSWER_S), GatewayClient(url, key) as client:
             return url, True, await client.why_not_ready()
     except (TimeoutError, OpenClawError):
         return url or str(data_dir / ADDRESS_FILE), False, None

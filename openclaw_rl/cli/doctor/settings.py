@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from openclaw_rl.cli.screen import make_console, plain_table, print_json, printable
+from openclaw_rl.cli.screen import make_console, plain_table, print_json
 from openclaw_rl.config import ConfigRow, LoadedConfig, explain
 from openclaw_rl.config.keys import LEAVES, resolve
 from openclaw_rl.types import Json
@@ -46,7 +46,7 @@ def settings_text(rows: Sequence[ConfigRow], *, with_docs: bool) -> Table:
     table.add_column("from", overflow="fold")
     for row in rows:
         style = "dim" if row.source == "default" else ""
-        table.add_row(Text(row.key), Text(printable(row.value)), Text(printable(row.source)), style=style)
+        table.add_row(Text(row.key), Text(row.value), Text(row.source), style=style)
         if with_docs:
             table.add_row("", Text(row.doc, "italic dim"), "")
     return table

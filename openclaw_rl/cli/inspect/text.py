@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from openclaw_rl.cli.screen import ago, one_line, printable
+from openclaw_rl.cli.screen import ago, one_line
 from openclaw_rl.types import Credit, Judgement, Message, Sample, Session, Turn, TurnRecord, Verdict, Vote
 from openclaw_rl.views.health import Backlog
 from openclaw_rl.views.lessons import LessonView, signed, verdict_label
@@ -38,7 +38,7 @@ def session_text(session: Session, *, now: float) -> Text:
     facts += [f"named {session.key}"] if session.key not in (None, session.id) else []
     facts += ["closed"] if session.closed_at is not None else []
     facts += ["opted out of training"] if session.opted_out else []
-    return Text.assemble((session.id, "bold"), "  ", (one_line(" · ".join(facts), 400), "dim"))
+    return Text.assemble((one_line(session.id, 400), "bold"), "  ", (one_line(" · ".join(facts), 400), "dim"))
 
 
 def room(width: int | None) -> int | None:
@@ -75,7 +75,7 @@ def add_row(text: Text, label: str, words: str | Text, *, limit: int | None, sty
     if isinstance(words, Text):
         text.append_text(words)
     elif limit is None:
-        text.append(printable(words).replace("\n", "\n" + " " * _INDENT), style)
+        text.append(words.replace("\n", "\n" + " " * _INDENT), style)
     else:
         text.append(one_line(words, limit), style)
 
@@ -91,7 +91,7 @@ def backlog_text(backlog: Backlog) -> Text:
     """A warning where learning is paused, a line where something waits, and nothing where all is done."""
     text = Text()
     if backlog.paused is not None:
-        text.append(f"Learning is paused: {printable(backlog.paused)}\n", "bold yellow")
+        text.append(f"Learning is paused: {backlog.paused}\n", "bold yellow")
     if backlog.training_paused is not None:
         text.append(f"{training_note(backlog.training_paused)}\n", "bold yellow")
     if backlog.waiting:
@@ -101,7 +101,7 @@ def backlog_text(backlog: Backlog) -> Text:
 
 def training_note(reason: str) -> str:
     """Why nothing is trained; it is tried again without anybody's help."""
-    return f"Training is paused: {printable(reason)}. Nothing is lost; it is tried again by itself."
+    return f"Training is paused: {reason}. Nothing is lost; it is tried again by itself."
 
 
 def lesson_text(lesson: LessonView, tokens: TokenTexts, *, now: float, limit: int | None) -> Text:
@@ -136,7 +136,7 @@ def add_verdict(
     # Why there is no score is said in full: it may hold the remedy.
     cut = None if limit is None or verdict.score is None else max(20, limit - len(by) - 6)
     told = Text.assemble((verdict_label(verdict), f"bold {_SCORE_STYLES[verdict.score]}"), (by, "dim"))
-    told.append(printable(reason) if cut is None else one_line(reason, cut), "dim")
+    told.append(reason if cut is None else one_line(reason, cut), "dim")
     add_row(text, label, told, limit=limit)
     for vote in verdict.votes:
         add_row(text, "vote", _vote(vote, limit=limit), limit=limit)
@@ -158,7 +158,7 @@ def add_sample(text: Text, sample: Sample, tokens: Sequence[str], *, limit: int 
     for candidate in sample.candidates:
         shared = f"  shares {candidate.num_shared} of {len(sample.prompt_ids)} prompt tokens"
         words = candidate.hint if limit is None else one_line(candidate.hint, max(20, limit - len(shared)))
-        add_row(text, "teacher", Text.assemble((printable(words), "cyan"), (shared, "dim")), limit=limit)
+        add_row(text, "teacher", Text.assemble((words, "cyan"), (shared, "dim")), limit=limit)
     add_row(text, "tokens", mask_text(sample, tokens, limit=limit), limit=limit)
 
 
@@ -186,9 +186,9 @@ def mask_text(sample: Sample, tokens: Sequence[str], *, limit: int | None) -> Te
     """The response, token by token, in the colours of what would be done to it."""
     text = Text()
     for token, advantage, learned in zip(tokens, sample.advantages, sample.loss_mask, strict=True):
-        words = printable(token)
+        words = token
         if limit is not None:
-            words = words.replace("\n", "⏎").replace("\t", " ")
+            words = token.replace("\n", "⏎").replace("\t", " ")
             if len(text) + len(words) > limit - 1:
                 return text.append("…", "dim")
         style = "dim" if not learned else reward_style(advantage) if sample.w_rl and advantage else "blue"
@@ -223,9 +223,9 @@ def _vote(vote: Vote, *, limit: int | None) -> Text:
         words = f"{vote.raw}; without it: {vote.rest}" if vote.rest else vote.raw
     if limit is not None:
         return told.append(" " + one_line(words, max(20, limit - len(told) - 1)), "dim")
-    told.append(f" {printable(words)}", "dim")
+    told.append(f" {words}", "dim")
     if vote.raw and vote.raw != words:
-        told.append(f"\n{printable(vote.raw)}".replace("\n", "\n" + " " * 15), "dim italic")
+        told.append(f"\n{vote.raw}".replace("\n", "\n" + " " * 15), "dim italic")
     return told
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from openclaw_rl.cli.admin import AdminRefused, ask_server
 from openclaw_rl.cli.inspect.text import add_credit, add_judgement, add_row, room, sample_line, turn_text
-from openclaw_rl.cli.screen import ago, make_console, print_json, printable
+from openclaw_rl.cli.screen import ago, make_console, print_json
 from openclaw_rl.config import Config
 from openclaw_rl.types import Json, Skip, Version, version_label
 from openclaw_rl.views.lessons import LessonView
@@ -55,7 +55,7 @@ def show_why(config: Config, name: str, *, user: str | None, as_json: bool) -> N
     else:
         console.print(turn_part(why, now=now, limit=limit), soft_wrap=True)
     for note in notes:
-        make_console("stderr").print(Text(printable(note)), style="dim")
+        make_console("stderr").print(Text(note), style="dim")
 
 
 def version_parts(why: WhyVersion, *, now: float, limit: int | None) -> list[Text]:
@@ -154,7 +154,7 @@ def tokens_text(moved: Sequence[Moved], *, limit: int | None) -> Text:
     """The response, green where it became more likely, red where less."""
     text = Text()
     for one in moved:
-        words = printable(one.text).replace("\n", "⏎").replace("\t", " ")
+        words = one.text.replace("\n", "⏎").replace("\t", " ")
         if limit is not None and len(text) + len(words) > limit - 1:
             return text.append("…", "dim")
         text.append(words, _style(one))
@@ -163,7 +163,7 @@ def tokens_text(moved: Sequence[Moved], *, limit: int | None) -> Text:
 
 def moved_text(one: Moved) -> Text:
     return Text.assemble(
-        (f"{printable(one.text)!r:<14}", _style(one)),
+        (f"{one.text!r:<14}", _style(one)),
         f" {one.before:.3f} → {one.after:.3f}",
         (f"  #{one.index}", "dim"),
     )
@@ -187,7 +187,7 @@ def _use_text(use: Use) -> Text:
     how = "replayed in" if use.is_replay else "learned in"
     text = Text.assemble((f"{how} step {use.step.number}", "dim"))
     if use.version is None:
-        return text.append(f"  {use.step.state}{': ' if use.step.reason else ''}{printable(use.step.reason)}", "dim")
+        return text.append(f"  {use.step.state}{': ' if use.step.reason else ''}{use.step.reason}", "dim")
     state = use.version.state.replace("_", " ")
     text.append(f"  {use.version.label}", "bold green" if use.version.state == "live" else "bold")
-    return text.append(f"  {state}{': ' if use.version.reason else ''}{printable(use.version.reason)}", "dim")
+    return text.append(f"  {state}{': ' if use.version.reason else ''}{use.version.reason}", "dim")

@@ -23,7 +23,7 @@ from openclaw_rl.backoff import Backoff
 from openclaw_rl.cli.address import ServerGone
 from openclaw_rl.cli.client import GatewayClient, RolloutPage, ServerRefused
 from openclaw_rl.cli.learn.rollout_files import RolloutFiles
-from openclaw_rl.cli.screen import make_console, printable
+from openclaw_rl.cli.screen import make_console
 
 _PAGE = 50
 _WAIT_S = 25.0
@@ -47,7 +47,7 @@ async def _until_told(url: str, key: str | None, folder: Path, files: RolloutFil
         here = f" ({before} turns are there already)" if before else ""
         console.print(f"Collecting from {url} into {folder}{here}. Ctrl-C ends it.", markup=False, soft_wrap=True)
         status = console.status("…", spinner_style="dim") if console.is_terminal else None
-        show = (lambda text: status.update(escape(printable(text)))) if status else lambda _: None
+        show = (lambda text: status.update(escape(text))) if status else lambda _: None
         with status or nullcontext():
             await collector.follow(show)
         num_open = await collector.write_open()

@@ -5,7 +5,8 @@
     a line that is known                 nothing, but what has followed it since
 
 Ids and log-probs come from the line or are absent; none is made up. What is imported belongs to the user of this
-machine, and its sessions are over. Knows files and the store; what becomes of a turn is for the loops to say.
+machine, whatever a file says, and its sessions are over. Knows files and the store; what becomes of a turn is for the
+loops to say.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import orjson
 from openclaw_rl.cli.learn.rollout_files import Line, RolloutError, inspect_sessions
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.gateway.sessions.history import trace
+from openclaw_rl.gateway.sessions.placement import session_id
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import (
     LOCAL_USER,
@@ -86,7 +88,9 @@ def read_rollouts(folder: Path) -> dict[str, list[Rollout]]:
 async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
     """Puts into the store what it does not have yet."""
     counts: Counter[str] = Counter()
-    for name, rollouts in sessions.items():
+    for told, read in sessions.items():
+        name = await _own_name(store, told)
+        rollouts = [_renamed(rollout, name) for rollout in read]
         known = await store.lessons.get_session(name)
         if known is None:
             await store.put_session(_session(name, rollouts))
@@ -102,6 +106,21 @@ async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Ro
         not_exact=counts["not_exact"],
         refused=counts["refused"],
     )
+
+
+async def _own_name(store: SqliteStore, session: str) -> str:
+    """The id under which a session is imported: its own, unless that is or may come to be another user's."""
+    known, ours = await store.lessons.get_session(session), f"{LOCAL_USER}/"
+    if known is None:
+        is_ours = session.startswith(ours) or session_id(LOCAL_USER, session) == session
+    else:
+        is_ours = known.user == LOCAL_USER
+    return session if is_ours else ours + session
+
+
+def _renamed(rollout: Rollout, session: str) -> Rollout:
+    said = tuple(replace(one, session=session, user=LOCAL_USER) for one in rollout.feedback)
+    return replace(rollout, turn=replace(rollout.turn, session=session), feedback=said)
 
 
 async def _put(store: SqliteStore, rollout: Rollout) -> str:

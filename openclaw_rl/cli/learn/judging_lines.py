@@ -19,7 +19,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from openclaw_rl.cli.screen import complain, make_console, one_line
+from openclaw_rl.cli.screen import complain, json_text, make_console, one_line
 from openclaw_rl.config import Config
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.judge.evidence import evidence_from_json
@@ -73,7 +73,7 @@ async def _judge_file(config: Config, path: Path, *, as_json: bool) -> int:
                 outcomes[verdict_label(judged.verdict) if judged.verdict else "bad lines"] += 1
                 is_bad |= judged.verdict is None
                 if as_json:
-                    print(orjson.dumps(judged.to_json()).decode(), file=answers, flush=True)
+                    print(json_text(judged.to_json()), file=answers, flush=True)
                 else:
                     console.print(_line_text(judged, console), soft_wrap=True)
                 if judged.verdict is None:

@@ -13,7 +13,7 @@ from typing import Any
 from rich.text import Text
 
 from openclaw_rl.cli.admin import ask_server, check_line_name
-from openclaw_rl.cli.screen import make_console, print_json, printable
+from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, NotFound
 from openclaw_rl.protocols import ReadStore
@@ -98,7 +98,7 @@ def take_in(config: Config, folder: Path, *, user: str, as_json: bool) -> None:
         "no_effect": "changes nothing that can be measured, so it does not answer; the next step builds on it.",
     }
     what = said.get(told["state"], f"is {told['state'].replace('_', ' ')}: {told['reason']}")
-    make_console("stderr").print(Text(f"{told['version']} {printable(what)}"))
+    make_console("stderr").print(Text(f"{told['version']} {what}"))
 
 
 def _whose(name: str, rows: ReadStore, *, is_user: bool) -> dict[str, str]:

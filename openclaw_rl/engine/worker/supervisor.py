@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.backoff import Backoff
+from openclaw_rl.config.environment import worker_environment
 from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.engine.worker.ledger import Ledger
 from openclaw_rl.engine.worker.life import MAX_LINE_BYTES, Life, parse_line
@@ -156,7 +157,13 @@ class Supervisor:
         self._socket.unlink(missing_ok=True)
         try:
             process = await asyncio.create_subprocess_exec(
-                *self.command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, start_new_session=True, limit=MAX_LINE_BYTES
+                *self.command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=STDOUT,
+                env=worker_environment(),
+                start_new_session=True,
+                limit=MAX_LINE_BYTES,
             )
         except OSError as error:
             self._mourn(f"cannot start {self.command[0]}: {error}")

@@ -32,7 +32,7 @@ from openclaw_rl.types import (
     TurnRecord,
 )
 
-_MAX_KNOWN = 65_536
+_MAX_KNOWN = 16_384
 """Texts that are known to be clean; a conversation sends all of its messages again with every turn."""
 
 
@@ -127,6 +127,9 @@ class RedactingStore:
 
     async def find_session(self, user: str, name: str) -> SessionOutline | None:
         return await self._store.find_session(user, name)
+
+    async def outline(self, session: str) -> SessionOutline | None:
+        return await self._store.outline(session)
 
     async def get_turn(self, session: str, index: int) -> Turn | None:
         return await self._store.get_turn(session, index)

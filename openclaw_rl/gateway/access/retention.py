@@ -62,8 +62,7 @@ class Retention:
 
     async def sweep(self) -> int:
         """Ends what is overdue, deletes what is old, erases its traces; how many sessions were deleted."""
-        for ended in self._gateway.sessions.expired():
-            await self._gateway.end_session(ended)
+        await self._gateway.end_overdue()
         num_deleted = 0
         while found := await self._found():
             for session in found:
@@ -92,8 +91,7 @@ async def expire_sessions(gateway: Gateway) -> None:
     """Consumes idle sessions; produces ended ones. Waits for the next expiry, woken by the clock."""
     while True:
         await asyncio.sleep(max(1.0, gateway.sessions.seconds_to_next_expiry()))
-        for ended in gateway.sessions.expired():
-            gateway.background.start(gateway.end_session(ended))
+        await asyncio.wait((gateway.background.start(gateway.end_overdue()),))
 
 
 class StillAnswering(OpenClawError):

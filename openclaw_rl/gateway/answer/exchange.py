@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from asyncio import Future
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -33,7 +33,7 @@ from openclaw_rl.gateway.answer.pinning import not_served, pinned_version
 from openclaw_rl.gateway.answer.prompt import Prompt, build_prompt, room, seen_tools
 from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn
-from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions
+from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions, traced
 from openclaw_rl.protocols import Engine, Renderer, Store
 from openclaw_rl.types import (
     Completion,
@@ -53,6 +53,12 @@ log = logging.getLogger("openclaw_rl.gateway")
 
 _VERSION_NOT_FOUND = "version_not_found"
 """How an engine refuses a version that it does not hold. Its words list all that it does: they are not passed on."""
+
+
+_ROUNDS = 3
+"""Each takes back what names the newest answer of a history; one is enough, if nothing goes meanwhile."""
+_AT_ONCE = 100
+"""Sessions that are read back together to be ended."""
 
 
 class Background:
@@ -103,24 +109,28 @@ class Gateway:
         state = await self.engine.state()
         line = line_for(user, identity.episode)
         version = pinned_version(request.model, line, state.versions) or await self.live_label(line)
-        await self._reopen(user, identity.scoped_key)
-        placement = self.sessions.place(
-            Arrival(
-                user=user,
-                client=identity.client,
-                key=identity.scoped_key,
-                episode=identity.episode,
-                kind=identity.kind,
-                messages=request.messages,
-                digest=digest,
-                context=context_digest(request.messages, seen_tools(request)),
-                has_tools=bool(request.tools),
-                is_doubtful=identity.is_doubtful,
-                opted_out=identity.no_train == "session",
-                is_retry=identity.is_retry,
-                may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
-            )
+        arrival = Arrival(
+            user=user,
+            client=identity.client,
+            key=identity.scoped_key,
+            episode=identity.episode,
+            kind=identity.kind,
+            messages=request.messages,
+            digest=digest,
+            context=context_digest(request.messages, seen_tools(request)),
+            has_tools=bool(request.tools),
+            is_doubtful=identity.is_doubtful,
+            opted_out=identity.no_train == "session",
+            is_retry=identity.is_retry,
+            may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
         )
+        followed = traced(arrival)
+        await self._reopen(user, identity.scoped_key)
+        for _ in range(_ROUNDS):
+            if not (needed := self.sessions.needed(arrival, followed)):
+                break
+            await self.take_back(needed)
+        placement = self.sessions.place(arrival, followed)
         log.debug("turn %s is %s and goes on from %s", placement.turn.id, placement.turn.kind, placement.turn.parent)
         if identity.no_train == "session":
             self._opt_out(placement)
@@ -131,6 +141,28 @@ class Gateway:
             exchange.give_up()
             raise
         return exchange
+
+    async def take_back(self, sessions: Collection[str]) -> None:
+        """Reads open sessions that were put away back into memory, all at once: none goes before all are here."""
+        outlines = [await self.store.outline(name) for name in sessions if not self.sessions.holds(name)]
+        found = [one for one in outlines if one is not None and one.session.id not in self.leaving]
+        for outline in sorted(found, key=lambda one: one.session.last_seen_at):
+            if not self.sessions.holds(outline.session.id):
+                self.sessions.restore(outline)
+        for name in sessions:
+            if not self.sessions.holds(name):
+                self.sessions.gone(name)
+
+    async def end_overdue(self) -> None:
+        """Ends every session whose time is over."""
+        while overdue := self.sessions.overdue(limit=_AT_ONCE):
+            await self.take_back(overdue)
+            await self._end(self.sessions.expired())
+        await self._end(self.sessions.expired())
+
+    async def _end(self, sessions: Iterable[Ended]) -> None:
+        for ended in list(sessions):
+            await self.end_session(ended)
 
     async def end_session(self, ended: Ended) -> None:
         """Writes down that a session is over, and that nothing will follow its last answers."""
@@ -152,7 +184,7 @@ class Gateway:
         outline = await self.store.find_session(user, key)
         if outline is None or outline.session.id in self.leaving:
             return
-        if not self.sessions.knows(user, key) and not self.sessions.is_open(outline.session.id):
+        if not self.sessions.knows(user, key) and not self.sessions.holds(outline.session.id):
             self.sessions.restore(outline)
 
 
@@ -244,7 +276,7 @@ class Exchange:
             raise StoreUnavailable(f"turn {turn.id} was acknowledged but cannot be read; run openclaw-rl doctor")
         if stored.prompt_ids:
             return stored
-        if not sessions.is_open(turn.session):
+        if not sessions.holds(turn.session):
             raise RequestError("the session ended while this retry was looked up; send it again", status=409)
         self._placement = replace(self._placement, turn=sessions.sibling(self._placement), replay=False)
         return None
@@ -295,6 +327,8 @@ class Exchange:
             turn.delivered = True
             self._gateway.store.mark_delivered(turn.session, turn.index)
         sessions, session_id = self._gateway.sessions, self._placement.session.id
+        if self._identity.session_done and sessions.is_open(session_id):
+            await self._gateway.take_back([session_id])  # a client that reads slowly outlasts what is in memory
         ended = sessions.end(session_id) if self._identity.session_done else sessions.end_if_wished(session_id)
         if ended is not None:
             await self._gateway.end_session(ended)
@@ -396,6 +430,7 @@ class Exchange:
             chain=str(self._placement.trace.then(message)),
             skip=skip,
             label=self._identity.label,
+            retrievable=self._request.retrievable,
         )
 
     async def _write(self, turns: list[Turn]) -> None:

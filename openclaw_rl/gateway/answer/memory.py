@@ -1,4 +1,4 @@
-"""The tokens of recent turns, in memory under a byte budget, so that the next turn is rendered without a read.
+"""The tokens of recent turns, so many turns and bytes in memory, so that the next turn is rendered without a read.
 
 It turns a known turn into its exact ids: from memory, else from the store. What is evicted is only slower to get.
 """
@@ -40,11 +40,17 @@ class TokenMemory:
     """Least recently used first out."""
 
     def __init__(
-        self, load: Callable[[str, int], Awaitable[Turn | None]], *, model_id: str, max_bytes: int = 64 << 20
+        self,
+        load: Callable[[str, int], Awaitable[Turn | None]],
+        *,
+        model_id: str,
+        max_bytes: int = 64 << 20,
+        max_turns: int = 4096,
     ) -> None:
         self._load = load
         self._model_id = model_id
         self._max_bytes = max_bytes
+        self._max_turns = max_turns
         self._num_bytes = 0
         self._turns: OrderedDict[str, TurnTokens] = OrderedDict()
 
@@ -52,7 +58,7 @@ class TokenMemory:
         self._drop(turn_id)
         self._turns[turn_id] = tokens
         self._num_bytes += _size(tokens)
-        while self._num_bytes > self._max_bytes and len(self._turns) > 1:
+        while len(self._turns) > 1 and (self._num_bytes > self._max_bytes or len(self._turns) > self._max_turns):
             self._drop(next(iter(self._turns)))
 
     def forget(self, session: str) -> None:

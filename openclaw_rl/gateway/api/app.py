@@ -24,7 +24,7 @@ from openclaw_rl.gateway.api import feedback
 from openclaw_rl.gateway.api.dialects.chat import CHAT
 from openclaw_rl.gateway.api.dialects.messages import MESSAGES
 from openclaw_rl.gateway.api.dialects.messages.request import parse_count
-from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, stored_response
+from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, not_kept, stored_response
 from openclaw_rl.gateway.api.dialects.spoken import Continuing, Dialect, Envelope, ErrorBody, Limits, Spoken
 from openclaw_rl.gateway.api.http_server import SECURITY_HEADERS, unpack
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -223,6 +223,8 @@ class App:
         session, index = split_turn_id(name)
         if await self._gateway.store.turn_owner(session, index) == user:
             turn = await self._gateway.store.get_turn(session, index)
+            if turn is not None and not turn.retrievable:
+                raise not_kept(param)
             if turn is not None:
                 return turn
         raise no_response(param)
@@ -275,15 +277,15 @@ class App:
     async def _openapi(self, _: web.Request) -> web.StreamResponse:
         return _json(200, orjson.dumps(describe()))
 
-    async def _readyz(self, _: web.Request) -> web.StreamResponse:
+    async def _readyz(self, request: web.Request) -> web.StreamResponse:
         ready, reason = self._host.is_ready, ""
         if not ready:
             reason = self._host.last_error or "the engine is starting"
+            if self._is_stranger(request):  # what an engine says of its end may name files of this machine
+                reason = "the engine is starting, or starts again; ask with a key, or look into the server's log"
         elif not await self._gateway.store.can_write():
-            ready, reason = (
-                False,
-                "the store cannot be written: free some space on its disk; the server's log says more",
-            )
+            ready = False
+            reason = "the store cannot be written: free some space on its disk; the server's log says more"
         return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
@@ -291,6 +293,14 @@ class App:
         self._metrics.engine_restarts.set(self._host.num_restarts)
         self._metrics.open_sessions.set(len(self._gateway.sessions))
         return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
+
+    def _is_stranger(self, request: web.Request) -> bool:
+        """Whether it has no key that opens anything; for routes that let everybody in."""
+        try:
+            self._user(request)
+        except RequestError:
+            return True
+        return False
 
     def _user(self, request: web.Request) -> str:
         return self._keys.user(request.headers) if self._config.require_key else LOCAL_USER

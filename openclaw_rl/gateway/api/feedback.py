@@ -87,6 +87,7 @@ async def end_named(gateway: Gateway, user: str, name: str) -> bytes:
     if len(name) > MAX_NAME:
         raise RequestError(f"a session's name has at most {MAX_NAME} characters", param="session_id")
     found = gateway.sessions.open_as(user, name)
+    await gateway.take_back(found)
     for session in found:
         ended = gateway.sessions.end(session)
         if ended is not None:

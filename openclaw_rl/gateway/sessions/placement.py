@@ -1,7 +1,8 @@
 """Places each request: which session it belongs to, which turn it continues, whether it is a retry.
 
 Turns an `Arrival` into a `Placement`. Pure bookkeeping in memory, rebuilt from the store at start: it does no I/O and
-knows neither HTTP nor tokens.
+knows neither HTTP nor tokens. Only so many turns are in memory: sessions seen longest ago are put away (`away.py`), and
+whoever places a request first takes back what `needed` names, which is then as after a restart.
 
     what the client sent                          where it lands
     --------------------------------------------  -------------------------------------------------------------
@@ -29,8 +30,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 
 from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.sessions.away import Away
 from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, answer_digest, reaction, trace
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn, TurnIndex
 from openclaw_rl.gateway.sessions.wording import OPENCLAW
@@ -38,6 +41,10 @@ from openclaw_rl.types import LOCAL_USER, Episode, Message, NextState, Session, 
 
 _MAX_TAKEN_APART = 4
 """How many unknown answers of a history, from its end, are looked at as two in one."""
+_MAX_RECALLED = 2
+"""How many of the sessions that one mark names are taken back: where the last of them is taken, the one before is."""
+_SETTLES_S = 1.0
+"""What a session did last is on disk by then, and may be read back."""
 _MAX_FURNITURE = 32
 """Most answers that a client puts into its requests itself; a history with more of them came from elsewhere."""
 
@@ -114,7 +121,8 @@ class Ended:
 
 
 class Sessions:
-    """The index of open sessions, `max_open` at most. `timeout_s` after its last sign of life a session ends."""
+    """The index of open sessions, `max_open` at most, and of these about `max_turns` in memory. `timeout_s` after its
+    last sign of life a session ends."""
 
     def __init__(
         self,
@@ -122,13 +130,18 @@ class Sessions:
         timeout_s: float,
         new_id: Callable[[], str],
         max_open: int | None = None,
+        max_turns: int = 4096,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._timeout_s = timeout_s
         self._max_open = max_open
+        self._max_turns = max_turns
+        self._num_turns = 0
+        self._away = Away()
         self._new_id = new_id
         self._clock = clock
         self._open: dict[str, _OpenSession] = {}
+        """The one that was asked last stands last."""
         self._by_key: dict[tuple[str, str], str] = {}
         self._by_digest: TurnIndex[tuple[str, str]] = TurnIndex()
         self._by_whole: TurnIndex[bytes] = TurnIndex()
@@ -139,11 +152,12 @@ class Sessions:
         """What names the answers of ended sessions that opted out."""
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._away)
 
     def restore(self, outline: SessionOutline) -> None:
-        """Puts a session from the store back into the index: at start, or when a client names it again."""
+        """Puts a session from the store back into the index: at start, when it is needed, or when a client names it."""
         session = outline.session
+        self._away.remove(session.id)
         home = self._admit(session, outline.next_index)
         home.has_tools = outline.has_tools
         for row in outline.turns:
@@ -160,6 +174,7 @@ class Sessions:
                 has_next_state=row.has_next_state or session.closed_at is not None,
             )
             home.turns[turn.index] = turn
+            self._num_turns += 1
             self._by_digest.add((_owner(session), turn.digest), turn)
             self._index_answer(turn)
 
@@ -182,16 +197,61 @@ class Sessions:
             return key == name or (head == name and bool(colon) and number.isdecimal())
 
         mine = [(key, found) for (owner, key), found in self._by_key.items() if owner == user]
+        mine += self._away.names(user)
         named = [found for key, found in mine if is_so(key)]
         return named or [found for _, found in mine if is_so(found)]
 
     def is_open(self, session_id: str) -> bool:
+        return session_id in self._open or session_id in self._away
+
+    def holds(self, session_id: str) -> bool:
+        """Whether it is in memory; one that is open and is not can be taken back."""
         return session_id in self._open
 
-    def place(self, arrival: Arrival) -> Placement:
+    def needed(self, arrival: Arrival, followed: Trace) -> set[str]:
+        """The sessions that are away and must be back before this request, traced as `followed`, is placed."""
+        if arrival.key is not None or not len(self._away):
+            return set()  # a session that is named is looked for in the store, if it is not here
+        found = self._away.find([_request_mark(_owner(arrival), arrival.digest)], limit=_MAX_RECALLED)
+        unknown: list[Answered] = []
+        for answer in reversed(followed.answers):
+            here = self._by_whole.newest(answer.fingerprint.whole, None)
+            if any(not turn.has_next_state for turn in here):
+                break
+            if shown := self._away.find(_marks(answer), limit=_MAX_RECALLED):
+                return found | shown
+            if here or self._match(answer, None, arrival.context) is not None:
+                break
+            unknown.append(answer)
+        halves = (first for answer in unknown[:_MAX_TAKEN_APART] for first, _ in answer.as_two())
+        return found | self._away.find(halves, limit=_MAX_RECALLED)
+
+    def gone(self, session_id: str) -> None:
+        """It was away, and is not in the store."""
+        self._away.remove(session_id)
+
+    def put_away(self) -> None:
+        """Lets go of the turns of those sessions that were asked longest ago, until only so many are left."""
+        now = self._clock()
+        while self._num_turns > self._max_turns:
+            idle = (s for s in self._open.values() if not s.num_running and not s.is_ending)
+            home = next(idle, None)
+            if home is None or now - _SETTLES_S < home.session.last_seen_at <= now:
+                return
+            marks = [mark for turn in home.turns.values() for mark in _marks_of(_owner(home.session), turn)]
+            self._take_out(home)
+            self._away.put(home.session, marks)
+
+    def place(self, arrival: Arrival, followed: Trace | None = None) -> Placement:
         """Finds the session and turn of a request, opening what is not there yet; RequestError if that is too many."""
         now = self._clock()
-        followed = trace(_owner(arrival), arrival.messages)
+        followed = followed or traced(arrival)
+        placement = self._place(arrival, followed, now)
+        self._open[placement.session.id] = self._open.pop(placement.session.id)
+        self.put_away()
+        return placement
+
+    def _place(self, arrival: Arrival, followed: Trace, now: float) -> Placement:
         named = self._named(arrival)
         # A session that the client names, known or not, never continues another one.
         scope = None if arrival.key is None else named.session.id if named else ""
@@ -259,21 +319,18 @@ class Sessions:
             placement.told.has_next_state = False
 
     def end(self, session_id: str) -> Ended | None:
-        """Takes a session out of the index. While requests of it run it stays, and `end_if_wished` finishes the job."""
+        """Takes a session out of the index. While requests of it run it stays, and `end_if_wished` finishes the job.
+
+        One that is away is dropped: who wants to know what of it is dangling takes it back first.
+        """
+        self._away.remove(session_id)
         home = self._open.get(session_id)
         if home is None:
             return None
         if home.num_running:
             home.is_ending = True
             return None
-        del self._open[session_id]
-        del self._by_key[home.session.user, home.session.key or home.session.id]
-        if home.session.opted_out:
-            self.keep_private(turn.fingerprint for turn in home.turns.values() if turn.fingerprint is not None)
-        for turn in home.turns.values():
-            self._by_digest.discard((_owner(home.session), turn.digest), turn)
-            self._forget_answer(turn)
-            self._forget_failure(turn)
+        self._take_out(home)
         dangling = tuple(
             t for t in home.turns.values() if t.kind == "main" and t.state == "finished" and not t.has_next_state
         )
@@ -297,10 +354,28 @@ class Sessions:
             if ended is not None:
                 yield ended
 
+    def overdue(self, *, limit: int) -> list[str]:
+        """Sessions whose time is over and that are away: `expired` ends them once they are back."""
+        return self._away.seen_before(self._clock() - self._timeout_s, limit=limit)
+
     def seconds_to_next_expiry(self) -> float:
         """How long nothing can expire. A session with running requests cannot: their end renews it."""
-        idle = (s.session.last_seen_at for s in self._open.values() if not s.num_running)
-        return max(0.0, min(idle, default=self._clock()) + self._timeout_s - self._clock())
+        seen = [s.session.last_seen_at for s in self._open.values() if not s.num_running]
+        seen += [] if (first := self._away.first_seen()) is None else [first]
+        return max(0.0, min(seen, default=self._clock()) + self._timeout_s - self._clock())
+
+    def _take_out(self, home: _OpenSession) -> None:
+        """Of every index, the private one excepted."""
+        session = home.session
+        del self._open[session.id]
+        del self._by_key[session.user, session.key or session.id]
+        self._num_turns -= len(home.turns)
+        if session.opted_out:
+            self.keep_private(turn.fingerprint for turn in home.turns.values() if turn.fingerprint is not None)
+        for turn in home.turns.values():
+            self._by_digest.discard((_owner(session), turn.digest), turn)
+            self._forget_answer(turn)
+            self._forget_failure(turn)
 
     def _named(self, arrival: Arrival) -> _OpenSession | None:
         session_id = None if arrival.key is None else self._by_key.get((arrival.user, arrival.key))
@@ -406,15 +481,15 @@ class Sessions:
         return any(self._open[turn.session].session.opted_out for turn in self._by_whole.newest(seen.whole, None))
 
     def _new_session(self, arrival: Arrival, now: float) -> _OpenSession:
-        if self._max_open is not None and len(self._open) >= self._max_open:
+        if self._max_open is not None and len(self) >= self._max_open:
             raise RequestError(
-                f"{len(self._open)} sessions are open, as many as rollout.max_concurrent_sessions allows; "
+                f"{len(self)} sessions are open, as many as rollout.max_concurrent_sessions allows; "
                 "go on in one of them, end one, or try again when one has timed out",
                 status=429,
                 code="too_many_sessions",
             )
         session = Session(
-            id=session_id(arrival.user, arrival.key or self._new_id()),
+            id=session_id(arrival.user, arrival.key or self._unused_name(arrival.user)),
             user=arrival.user,
             client=arrival.client,
             key=arrival.key,
@@ -423,6 +498,13 @@ class Sessions:
             episode=arrival.episode,
         )
         return self._admit(session, 0)
+
+    def _unused_name(self, user: str) -> str:
+        """A name for a session that has none; a client may have called one of its own so."""
+        name = self._new_id()
+        while self.knows(user, name):
+            name = self._new_id()
+        return name
 
     def _admit(self, session: Session, next_index: int) -> _OpenSession:
         home = self._open[session.id] = _OpenSession(session, next_index)
@@ -454,6 +536,7 @@ class Sessions:
 
     def _add(self, home: _OpenSession, turn: KnownTurn) -> None:
         home.turns[turn.index] = turn
+        self._num_turns += 1
         home.next_index += 1
         home.num_running += 1
         self._by_digest.add((_owner(home.session), turn.digest), turn)
@@ -501,6 +584,27 @@ class Sessions:
             return None, None
         turn.has_next_state = True
         return turn, NextState(session=turn.session, index=turn.index, messages=messages, arrived_at=now)
+
+
+def traced(arrival: Arrival) -> Trace:
+    """The history of a request, as its owner's."""
+    return trace(_owner(arrival), arrival.messages)
+
+
+def _marks(answer: Answered) -> list[bytes]:
+    """What may name the turn that this is the answer of."""
+    seen = answer.fingerprint
+    return [seen.whole, *([seen.tail] if answer.has_telling_tail else []), *([seen.own] if seen.own else [])]
+
+
+def _marks_of(owner: str, turn: KnownTurn) -> Iterator[bytes]:
+    yield _request_mark(owner, turn.digest)
+    if (seen := turn.fingerprint) is not None:
+        yield from (mark for mark in (seen.whole, seen.tail, seen.own) if mark)
+
+
+def _request_mark(owner: str, digest: str) -> bytes:
+    return blake2b(f"{owner}\0{digest}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 def _owner(one: Arrival | Session) -> str:

@@ -16,10 +16,13 @@ from sqlalchemy import (
     Connection,
     Delete,
     Insert,
+    Integer,
     Select,
     Table,
+    Text,
     Update,
     bindparam,
+    cast,
     exists,
     func,
     insert,
@@ -43,8 +46,8 @@ WriteResult = bool | StoreError
 _TURN_KEYS = ("session", "index")
 
 
-class TurnStands(Exception):
-    """One turn of many met a complete one in its place: they have to be written one by one."""
+class RowStands(Exception):
+    """One row of many met another in its place that stays: they have to be written one by one."""
 
 
 class RunRows(Protocol):
@@ -97,6 +100,7 @@ class Batch:
         }
         self._take_back = prepare.update(turn, "complete", (*_TURN_KEYS, "digest"), turn.c.complete.is_(True))
         self._last_seq = prepare.one(select(func.max(state.c.seq)))
+        self._count_closed, self._closed_as = (prepare.one(statement) for statement in _numbering_closed())
         this = (turn.c.session == bindparam("session"), turn.c.index == bindparam("index"))
         self._standing_digest = prepare.one(select(turn.c.digest).where(*this))
         self._opt_out_session = [prepare.one(statement) for statement in _opt_out()]
@@ -117,12 +121,13 @@ class Batch:
                 if op is Op.NEXT_STATE:
                     rows = self._numbered(connection, rows)
                 num_changed, new = self._statements[op].run(connection, rows)
-                if op is Op.TURN and num_changed != len(group):
+                if op in (Op.TURN, Op.SESSION) and num_changed != len(group):
                     if len(writes) > 1:
-                        raise TurnStands
-                    return [self._standing(connection, group[0])]
+                        raise RowStands
+                    return [self._standing(connection, group[0]) if op is Op.TURN else _foreign(group[0])]
                 if new:
                     self._evidence.run(connection, tasks.evidence_rows(new))
+                self._number_closed(connection, [row for row in rows if row.get("closed_at") is not None])
                 self._opt_out(connection, op, rows)
                 crash_point("store.mid_batch")
         return [True] * len(writes)
@@ -135,6 +140,13 @@ class Batch:
         """Gives next states their commit numbers. One process writes, so the last number is the highest."""
         ((last,),) = self._last_seq.run(connection, {})
         return [{**row, "seq": position} for position, row in enumerate(rows, start=1 + (last or 0))]
+
+    def _number_closed(self, connection: Connection, rows: Sequence[Row]) -> None:
+        """Gives ended sessions their commit numbers; one that had ended before keeps its own."""
+        if rows:
+            ((last,),) = self._count_closed.run(connection, {"count": len(rows)})
+            for number, row in enumerate(rows, start=int(last) - len(rows) + 1):
+                self._closed_as.run(connection, {"session": row["id"], "number": number})
 
     def _opt_out(self, connection: Connection, op: Op, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -168,6 +180,19 @@ def _opt_out(*, one_turn: bool = False) -> tuple[Delete, Update]:
     has_samples = exists().where(sample.session == credit.session, sample.index == credit.index)
     told = update(schema.credit).values(skip=Skip.OPTED_OUT.value)
     return gone, told.where(credit.session == bindparam("session"), credit.skip.is_(None), ~has_samples)
+
+
+def _numbering_closed() -> tuple[Update, Update]:
+    """Counts further, by `count`, and tells the new end; gives a session that has just ended its number."""
+    meta, session = schema.meta.c, schema.session.c
+    further = cast(cast(meta.value, Integer) + bindparam("count", type_=Integer), Text)
+    counted = update(schema.meta).where(meta.name == schema.CLOSED).values(value=further).returning(meta.value)
+    ended = update(schema.session).where(session.id == bindparam("session"), session.closed_at.is_not(None))
+    return counted, ended.where(session.closed_seq.is_(None)).values(closed_seq=bindparam("number"))
+
+
+def _foreign(write: Write) -> StoreError:
+    return StoreError(f"session {write.row['id']} belongs to another user: nothing of this was stored")
 
 
 def _segments(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:

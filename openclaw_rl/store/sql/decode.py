@@ -123,6 +123,7 @@ def decode_turn(whole: Whole, bodies: Bodies) -> Turn:
         skip=None if row["skip"] is None else Skip(row["skip"]),
         delivered=row["delivered"],
         label=row["label"],
+        retrievable=bool(row["retrievable"]),
     )
 
 

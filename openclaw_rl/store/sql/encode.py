@@ -128,6 +128,7 @@ def encode_turn(turn: Turn, parent: Trunk | None) -> Write:
         "top_logprobs": top,
         "prompt_ids": prompt[prompt_shared:],
         "label": turn.label,
+        "retrievable": turn.retrievable,
     }
     row["digest"] = turn_digest(row, prompt, messages)
     return Write(
@@ -189,6 +190,7 @@ def encode_session(session: Session) -> Write:
         "closed_at": session.closed_at,
         "opted_out": session.opted_out,
         "episode": None if session.episode is None else session.episode.id,
+        "closed_seq": None,  # `batch.py` numbers it when it is committed
     }
     return Write(Op.SESSION, ("session", session.id, 0), row)
 

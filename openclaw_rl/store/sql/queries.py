@@ -64,10 +64,10 @@ def session(connection: Connection, session_id: str) -> Session | None:
 
 
 def find_session(connection: Connection, user: str, name: str) -> SessionOutline | None:
-    """The session that this user's client calls by this name: one it chose itself, or an id of ours."""
+    """The session that this user's client calls by this name: one it chose itself, else an id of ours."""
     session = schema.session.c
     found = _outlines(connection, and_(session.user == user, or_(session.key == name, session.id == name)))
-    return found[0] if found else None
+    return min(found, key=lambda one: one.session.key != name, default=None)
 
 
 def outline(connection: Connection, session_id: str) -> SessionOutline | None:

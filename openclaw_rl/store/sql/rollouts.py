@@ -1,22 +1,24 @@
 """Which turns are settled: what followed them is known, or nothing will, because their session is over.
 
-A reader follows them with a cursor, which it does not look into. Next states are counted in the order in which they
-were committed, so none is overlooked; sessions that ended are ordered by when they did. What the cursor stands on may
-be deleted one day: then reading starts again from the beginning, and who reads knows by the ids what it has.
+A reader follows them with a cursor, which it does not look into. Next states and the ends of sessions are counted in
+the order in which they were committed, so none is overlooked, whatever the clock does. What the cursor stands on may be
+deleted one day: then reading starts again from the beginning, and who reads knows by the ids what it has.
 Turns that were opted out are not among them. Blocking, like `queries.py`.
 """
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, and_, exists, or_, select, tuple_
 
 from openclaw_rl.store.sql import schema
-from openclaw_rl.types import Skip, split_turn_id, turn_id
+from openclaw_rl.types import Skip, turn_id
 from openclaw_rl.types.checks import require
 
 _turn, _state, _session = schema.turn.c, schema.next_state.c, schema.session.c
@@ -25,15 +27,15 @@ _NUMBERED = select(_state.seq, _state.session, _state.index)
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far somebody has read: up to which next state, and up to which turn of a session that ended.
+    """How far somebody has read: up to which next state, and up to which turn of which session that ended.
 
     The next state may be another user's, so it is named by a digest only.
     """
 
     number: int = 0
     told: str = ""
-    ended_at: float = 0.0
-    ended: str = ""
+    ended_number: int = 0
+    ended_index: int = -1
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
@@ -41,16 +43,18 @@ class Cursor:
         if not text:
             return cls()
         try:
-            number, told, ended_at, ended = orjson.loads(base64.urlsafe_b64decode(text))
-            require(0 <= number < 2**63, "no database counts further")
-            if ended:
-                split_turn_id(ended)
-            return cls(int(number), str(told), float(ended_at), ended)
+            number, told, ended_number, ended_index = orjson.loads(base64.urlsafe_b64decode(text))
+            if isinstance(ended_number, float):  # a cursor of an older release, which ordered ends by the clock
+                ended_number, ended_index = 0, -1
+            require(isinstance(told, str), "a digest is text")
+            require(0 <= number < 2**63 and 0 <= ended_number < 2**63, "no database counts further")
+            require(-1 <= ended_index < 2**63, "no session is longer")
+            return cls(int(number), told, int(ended_number), int(ended_index))
         except (ValueError, TypeError, AttributeError):
             raise ValueError("that is no cursor; leave `after` out, or send one as it was received") from None
 
     def __str__(self) -> str:
-        return base64.urlsafe_b64encode(orjson.dumps([self.number, self.told, self.ended_at, self.ended])).decode()
+        return base64.urlsafe_b64encode(orjson.dumps(astuple(self))).decode()
 
 
 def settled_turns(connection: Connection, user: str, cursor: Cursor, limit: int) -> tuple[list[str], Cursor]:
@@ -68,8 +72,8 @@ def settled_turns(connection: Connection, user: str, cursor: Cursor, limit: int)
         cursor = replace(cursor, number=last[0], told=_name(last[1], last[2]))
     ended = [] if full else _ended_turns(connection, user, cursor, limit - len(found))
     if ended:
-        cursor = replace(cursor, ended=ended[-1][0], ended_at=ended[-1][1])
-    return found + [name for name, _ in ended], cursor
+        cursor = replace(cursor, ended_number=ended[-1].closed_seq, ended_index=ended[-1].index)
+    return found + [turn_id(row.session, row.index) for row in ended], cursor
 
 
 def open_turns(connection: Connection, user: str, after: tuple[str, int], limit: int) -> list[str]:
@@ -81,15 +85,14 @@ def open_turns(connection: Connection, user: str, after: tuple[str, int], limit:
     return [turn_id(session, index) for session, index in rows]
 
 
-def _ended_turns(connection: Connection, user: str, cursor: Cursor, limit: int) -> list[tuple[str, float]]:
-    session, index = split_turn_id(cursor.ended) if cursor.ended else ("", -1)
-    place = tuple_(_session.closed_at, _turn.session, _turn.index)
-    query = select(_turn.session, _turn.index, _session.closed_at).join(schema.session, _session.id == _turn.session)
+def _ended_turns(connection: Connection, user: str, cursor: Cursor, limit: int) -> Sequence[Row[Any]]:
+    place, number = tuple_(_session.closed_seq, _turn.index), cursor.ended_number
+    query = select(_turn.session, _turn.index, _session.closed_seq)
+    query = query.join(schema.session, _session.id == _turn.session)
     # The first condition says no more than the second, but it alone lets SQLite pass over the sessions of the past.
-    query = query.where(_session.closed_at >= cursor.ended_at, place > tuple_(cursor.ended_at, session, index))
-    query = query.where(_readable(user), ~_is_followed()).order_by(_session.closed_at, _turn.session, _turn.index)
-    rows = connection.execute(query.limit(limit))
-    return [(turn_id(session, index), closed_at) for session, index, closed_at in rows]
+    query = query.where(_session.closed_seq >= number, place > tuple_(number, cursor.ended_index))
+    query = query.where(_readable(user), ~_is_followed()).order_by(_session.closed_seq, _turn.index)
+    return connection.execute(query.limit(limit)).all()
 
 
 def _stands(connection: Connection, cursor: Cursor) -> bool:

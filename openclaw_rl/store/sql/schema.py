@@ -42,6 +42,9 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+_OWNER = {"owner": True}
+"""Of a column: whose the row is. Once written it never changes (`upsert.py`)."""
+
 
 def _only(condition: str) -> dict[str, Any]:
     """Of an index: the rows that it holds."""
@@ -59,7 +62,7 @@ api_key = Table(
     "api_key",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("user", Text, nullable=False),
+    Column("user", Text, nullable=False, info=_OWNER),
     Column("digest", LargeBinary, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("label", Text, nullable=False),
@@ -87,7 +90,7 @@ session = Table(
     "session",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("user", Text, nullable=False),
+    Column("user", Text, nullable=False, info=_OWNER),
     Column("client", Text, nullable=False),
     Column("opened_at", Double, nullable=False),
     Column("last_seen_at", Double, nullable=False),
@@ -95,9 +98,16 @@ session = Table(
     Column("closed_at", Double),
     Column("opted_out", Boolean, nullable=False),
     Column("episode", Text, ForeignKey("episode.id")),
+    Column("closed_seq", Integer),
     Index("session_user_key", "user", "key", unique=True),
     Index("session_episode", "episode", **_only("episode IS NOT NULL")),
+    Index("session_closed", "closed_seq", unique=True, **_only("closed_seq IS NOT NULL")),
 )
+"""`closed_seq` numbers the ends of sessions in the order in which they were committed, whatever the clock said. The
+last number stands in `meta`: it is not given again when its session is deleted."""
+
+CLOSED = "closed_seq"
+"""The name in `meta`."""
 
 message = Table(
     "message",
@@ -142,6 +152,7 @@ turn = Table(
     Column("top_logprobs", LargeBinary),
     Column("prompt_ids", LargeBinary, nullable=False),
     Column("label", Text, nullable=False),
+    Column("retrievable", Boolean, nullable=False, server_default="1"),
 )
 
 next_state = Table(
@@ -163,7 +174,7 @@ feedback = Table(
     Column("digest", LargeBinary, primary_key=True),
     Column("session", Text, nullable=False),
     Column("index", Integer, nullable=False),
-    Column("user", Text, nullable=False),
+    Column("user", Text, nullable=False, info=_OWNER),
     Column("given_at", Double, nullable=False),
     Column("score", Integer),
     Column("text", Text, nullable=False),
@@ -225,7 +236,7 @@ sample = Table(
     "sample",
     metadata,
     Column("id", Text, primary_key=True),
-    Column("line", Text, nullable=False),
+    Column("line", Text, nullable=False, info=_OWNER),
     Column("kind", Text, nullable=False),
     Column("session", Text, nullable=False),
     Column("index", Integer, nullable=False),

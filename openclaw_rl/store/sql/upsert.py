@@ -1,11 +1,14 @@
-"""INSERT … ON CONFLICT for each database: the one thing that SQLAlchemy Core does not say for all of them."""
+"""INSERT … ON CONFLICT for each database: the one thing that SQLAlchemy Core does not say for all of them.
+
+A row keeps its owner: one of another owner under the same keys changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Insert, Table
+from sqlalchemy import ColumnElement, Insert, Table, and_
 from sqlalchemy.dialects import postgresql, sqlite
 
 _INSERT: Mapping[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
@@ -27,9 +30,18 @@ def upsert(
 ) -> Insert:
     """Insert a row, or change the one with these keys where `only_where` admits it: by default to what is inserted."""
     statement = _INSERT[dialect](table)
+    owners = [column for column in table.columns if column.info.get("owner")]
     if changes is None:
-        changes = {name: statement.excluded[name] for name in table.columns.keys() if name not in keys}  # noqa: SIM118
-    result: Insert = statement.on_conflict_do_update(index_elements=list(keys), set_=dict(changes), where=only_where)
+        changes = {
+            column.name: statement.excluded[column.name]
+            for column in table.columns
+            if column.name not in keys and column not in owners
+        }
+    admitted = [column == statement.excluded[column.name] for column in owners]
+    admitted += [] if only_where is None else [only_where]
+    result: Insert = statement.on_conflict_do_update(
+        index_elements=list(keys), set_=dict(changes), where=and_(*admitted) if admitted else None
+    )
     return result
 
 

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from openclaw_rl.errors import StoreDamaged, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
 from openclaw_rl.store.sql import lessons
-from openclaw_rl.store.sql.batch import Batch, TurnStands, WriteResult
+from openclaw_rl.store.sql.batch import Batch, RowStands, WriteResult
 from openclaw_rl.store.sql.encode import Write
 from openclaw_rl.store.sqlite import connection as sqlite
 from openclaw_rl.store.sqlite.damage import RESTORE, failed, refuse_damaged, told_of, why
@@ -46,7 +46,7 @@ MAX_CHECKED = 2**30
 after a kill."""
 
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
-_RECORD_FAULTS = (TurnStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
+_RECORD_FAULTS = (RowStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
 
 

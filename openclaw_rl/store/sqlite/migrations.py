@@ -174,6 +174,15 @@ MIGRATIONS: Mapping[int, Sequence[Change]] = {
         "CREATE INDEX session_episode ON session (episode) WHERE episode IS NOT NULL",
         "ALTER TABLE judgement ADD COLUMN reward DOUBLE PRECISION",
     ),
+    10: (
+        "ALTER TABLE session ADD COLUMN closed_seq INTEGER",
+        """UPDATE session SET closed_seq = ended.number FROM (
+            SELECT id, row_number() OVER (ORDER BY closed_at, id) AS number FROM session WHERE closed_at IS NOT NULL
+            ) AS ended WHERE ended.id = session.id""",
+        "CREATE UNIQUE INDEX session_closed ON session (closed_seq) WHERE closed_seq IS NOT NULL",
+        "INSERT INTO meta SELECT 'closed_seq', CAST(count(closed_seq) AS TEXT) FROM session",
+        "ALTER TABLE turn ADD COLUMN retrievable BOOLEAN NOT NULL DEFAULT 1",
+    ),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

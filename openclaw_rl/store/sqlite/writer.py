@@ -70,8 +70,8 @@ READER_S, PATIENCE_S = 0.1, 2.0
 QUIET_S = 0.5
 """Nobody talks when nothing was put for so long; then learning catches up at full speed."""
 
-MAX_TRUNKS = 16_384
-"""Turns whose children find out without a look into the database what they share; about 8 MiB."""
+MAX_TRUNKS = 4096
+"""Turns whose children find out without a look into the database what they share; about 3 MiB."""
 
 
 class SqliteStore:
@@ -209,6 +209,10 @@ class SqliteStore:
         """The session that this user's client calls by this name, open or closed."""
         return await self._read(lambda connection: queries.find_session(connection, user, name))
 
+    async def outline(self, session: str) -> SessionOutline | None:
+        """A session and its turns, without their texts and ids."""
+        return await self._read(lambda connection: queries.outline(connection, session))
+
     async def record(self, session: str, index: int) -> TurnRecord | None:
         """One turn, and what was said after it."""
         return await self._read(lambda connection: queries.record(connection, session, index))
@@ -336,7 +340,7 @@ class SqliteStore:
                     future.set_exception(outcome)
                 continue
             if write.trunk is not None:
-                self._remember(write.key, write.trunk)
+                self._remember(write, write.trunk)
             if write.op is Op.TURN:
                 self.lessons.woken("watch").set()
             if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
@@ -349,10 +353,14 @@ class SqliteStore:
             if not future.done():
                 future.set_result(None)
 
-    def _remember(self, key: tuple[str, str, int], trunk: Trunk) -> None:
+    def _remember(self, write: Write, trunk: Trunk) -> None:
         # Only now: a child must not lean on a parent whose commit may still fail.
-        self._trunks[key] = trunk
-        self._trunks.move_to_end(key)
+        self._trunks[write.key] = trunk
+        self._trunks.move_to_end(write.key)
+        # A session goes on from its newest turn mostly: the one before is the first to go.
+        before = (*write.key[:2], -1 if write.row["parent"] is None else int(str(write.row["parent"])))
+        if before in self._trunks:
+            self._trunks.move_to_end(before, last=False)
         if len(self._trunks) > MAX_TRUNKS:
             self._trunks.popitem(last=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64encode
 from typing import Any
 
 import orjson
@@ -122,7 +123,7 @@ def test_a_whole_request() -> None:
     assert (request.model, spoken.stream, spoken.follows) == ("any", True, None)
     wishes = spoken.wishes
     assert (wishes.logprobs, wishes.sealed, wishes.summary) == (True, True, True)
-    assert (wishes.instructed, wishes.stored) == (True, False)
+    assert (wishes.instructed, request.retrievable) == (True, False)
     assert wishes.echo["metadata"] == {"a": "b"}
     assert wishes.echo["tools"][3] == {"type": "web_search", "external_web_access": True}
 
@@ -133,7 +134,7 @@ def test_what_is_not_said_gets_the_defaults() -> None:
     assert (spoken.request.sampling.temperature, spoken.request.sampling.max_tokens) == (0.7, 1000)
     wishes = spoken.wishes
     assert (spoken.stream, wishes.logprobs, wishes.sealed, wishes.summary) == (False, False, False, False)
-    assert (wishes.instructed, wishes.stored) == (False, True)
+    assert (wishes.instructed, spoken.request.retrievable) == (False, True)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +230,9 @@ def test_a_name_that_cannot_be_one_is_not_found(name: str) -> None:
     assert (error.status, error.param, error.code) == (404, "previous_response_id", "not_found")
 
 
-def test_what_was_not_to_be_stored_is_not_found_again() -> None:
-    name = ResponseName(turn_id="s.1", stored=False)
-    error = refused(orjson.dumps({"input": "hi", "previous_response_id": str(name)}))
+def test_what_an_older_release_did_not_keep_is_not_found_again() -> None:
+    name = "resp_" + urlsafe_b64encode(b"2s.1").decode().rstrip("=")
+    error = refused(orjson.dumps({"input": "hi", "previous_response_id": name}))
     assert (error.status, error.param) == (404, "previous_response_id")
     assert "store" in str(error)
 

@@ -94,6 +94,7 @@ def conversations(draw: st.DrawFn, session: str = SESSION) -> list[Turn]:
                 skip=draw(st.none() | st.sampled_from(list(Skip))),
                 delivered=draw(st.booleans()),
                 label=draw(texts),
+                retrievable=draw(st.booleans()),
             )
         )
     return turns

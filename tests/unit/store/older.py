@@ -8,6 +8,12 @@ from openclaw_rl.store.sqlite.connection import connect_writer
 from openclaw_rl.store.sqlite.migrations import MIGRATIONS
 
 _ADDED = {
+    10: (
+        "DROP INDEX session_closed",
+        "ALTER TABLE session DROP COLUMN closed_seq",
+        "DELETE FROM meta WHERE name = 'closed_seq'",
+        "ALTER TABLE turn DROP COLUMN retrievable",
+    ),
     9: (
         "ALTER TABLE version ADD COLUMN path TEXT NOT NULL DEFAULT ''",
         "UPDATE version SET path = substr(weights, 6) WHERE weights IS NOT NULL",

@@ -71,7 +71,10 @@ async def test_every_row_is_kept_as_it_was(directory: Path) -> None:
     for task in before["task"]:
         task["owner"] = "local:" if (task["session"], task["index"], task["stage"]) == ("a", 3, "judge") else ""
     for session in before["session"]:
-        session["episode"] = None
+        session |= {"episode": None, "closed_seq": None if session["closed_at"] is None else 1}
+    for turn in before["turn"]:
+        turn["retrievable"] = True
+    assert after["meta"].pop()["name"] == "closed_seq"
     for judgement in before["judgement"]:
         judgement["reward"] = None
     before["meta"][0]["value"] = str(SCHEMA_VERSION)

@@ -55,6 +55,7 @@ async def carried_out(process: LocalTrainer, folder: Path) -> tuple[dict[str, ob
         if process.pid is not None or asking.done():
             break
         await asyncio.sleep(0.001)
+    assert "HF_TOKEN" not in psutil.Process(process.pid).environ()
     command = psutil.Process(process.pid).cmdline()
     options: dict[str, object] = json.loads(command[command.index("--options") + 1])
     try:
@@ -66,6 +67,7 @@ async def carried_out(process: LocalTrainer, folder: Path) -> tuple[dict[str, ob
 async def test_after_the_second_death_over_an_order_parts_are_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
     process = LocalTrainer(build_tiny_model(tmp_path / "model"), tmp_path, {"threads": 1, "gpu_ids": [1, 0]})
     try:
         monkeypatch.setenv("OPENCLAW_RL_CRASH_AT", "trainer.ordered")

@@ -38,6 +38,12 @@ file = home / "openclaw.json"
 with (home / "calls").open("a") as log: log.write(json.dumps(sys.argv[1:]) + "\\n")
 tree = json.loads(file.read_text()) if file.exists() else {{}}
 _, verb, path, *rest = sys.argv[1:]
+if verb == "set":
+    assert path == "--batch-file"
+    batch = Path(rest.pop(0))
+    seen = [one.stat().st_mode & 0o77 for one in (batch.parent, batch)]
+    with (home / "modes").open("a") as log: log.write(" ".join(map(str, seen)) + "\\n")
+    ((path, value),) = [entry.values() for entry in json.loads(batch.read_text())]
 *names, last = path.split(".")
 node = tree
 for name in names: node = node.setdefault(name, {{}})
@@ -46,8 +52,6 @@ if verb == "get":
     print(re.sub('"apiKey": "[^"]*"', '"apiKey": "__REDACTED__"', json.dumps(node[last])))
     sys.exit(0)
 if verb == "set":
-    assert "--strict-json" in rest
-    value = json.loads(rest[0])
     if path.endswith("primary") and value.split("/")[0] not in tree.get("models", {{}}).get("providers", {{}}):
         if value.startswith("rl/"): sys.exit("unknown model")
     if last in node and isinstance(node[last], (dict, list)) and "--replace" not in rest: sys.exit("protected")
@@ -471,13 +475,26 @@ def test_openclaw_is_told_through_its_own_program(connect: Command, server: Serv
     assert not opens(server, provider["apiKey"])
 
 
+def test_no_argument_of_openclaw_holds_the_key(connect: Command, openclaw: Path) -> None:
+    connect("openclaw", "--yes")
+    key = read(openclaw)["models"]["providers"]["rl"]["apiKey"]
+    connect("openclaw", "--yes")
+    connect("openclaw", "--remove", "--yes")
+    calls = (openclaw.parent / "calls").read_text()
+    assert key not in calls, "everybody on the machine may read the arguments of a process"
+    assert set((openclaw.parent / "modes").read_text().split()) == {"0"}, "the file is its owner's alone"
+    files = [Path(call[3]) for call in map(json.loads, calls.splitlines()) if call[1] == "set"]
+    assert files
+    assert not any(file.exists() for file in files)
+
+
 def test_openclaw_s_small_file_is_emptied_in_steps(connect: Command, openclaw: Path) -> None:
     connect("openclaw", "--yes")
     connect("openclaw", "--remove", "--yes")
     assert read(openclaw) == {"meta": "m" * 400, "models": {"providers": {}}, "agents": {"defaults": {}}}
     calls = [json.loads(line)[1:3] for line in (openclaw.parent / "calls").read_text().splitlines()]
     tried = ["unset", "models.providers.rl"]
-    assert calls[-4:] == [["get", tried[1]], tried, ["set", "models.providers.rl.models"], tried]
+    assert [call[:1] if call[0] == "set" else call for call in calls[-4:]] == [["get", tried[1]], tried, ["set"], tried]
 
 
 def test_openclaw_s_one_word_model_is_restored(connect: Command, openclaw: Path) -> None:
@@ -515,10 +532,12 @@ def test_a_refusal_of_openclaw_leaves_nothing_behind(connect: Command, server: S
 def test_without_openclaw_the_commands_are_printed(connect: Command, server: Server, home: Path) -> None:
     connect("openclaw")
     assert "not on the PATH" in connect.err
-    first, second = connect.out.splitlines()
-    assert first.startswith("openclaw config set models.providers.rl '{")
-    assert first.endswith("--strict-json")
-    assert second == f"openclaw config set agents.defaults.model.primary '\"rl/{MODEL}\"' --strict-json"
+    first, changes, _, *commands = connect.out.splitlines()
+    assert first == "(umask 077; cat > openclaw-rl.json) <<'END'"
+    provider, model = json.loads(changes)
+    assert (provider["path"], provider["value"]["baseUrl"]) == ("models.providers.rl", f"{server.url}/v1")
+    assert model == {"path": "agents.defaults.model.primary", "value": f"rl/{MODEL}"}
+    assert commands == ["openclaw config set --batch-file openclaw-rl.json", "rm openclaw-rl.json"]
 
 
 @pytest.mark.parametrize("name", CLIENTS)

@@ -27,6 +27,7 @@ from openclaw_rl.release.keeping import NUM_NEWEST
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.train.local import LocalWeights
 from openclaw_rl.types import Skip, Step, Version
+from tests.factories.turns import make_session, make_turn
 from tests.factories.weights import folder_ref
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
@@ -256,6 +257,40 @@ async def test_imported_turns_are_the_recorded_ones_and_come_once(
     refused = await import_rollouts(store, read_rollouts(write(folder, other)))
     assert (refused.refused, refused.known) == (1, 0), "another turn under this name does not replace it"
     assert await store.get_turn("s-1", 0) == turn
+
+
+async def test_what_is_imported_belongs_to_the_importer_whatever_a_file_says(
+    tmp_path: Path, model: Path, store: SqliteStore
+) -> None:
+    lines = await exported(tmp_path / "elsewhere", model, 2)
+    await store.put_session(make_session("ann/diary", user="ann", key="diary"))
+    await store.put_turn(make_turn(session="ann/diary", text="between ann and me"))
+    said = [{"user": "ann", "given_at": 1.0, "score": 1, "text": "good"}]
+    foreign = [
+        {**line, "session_id": name, "id": f"{name}.{index}", "index": index, "feedback": said}
+        for name, index in (("ann/diary", 0), ("ann/diary", 1), ("bob/notes", 0), ("s-1", 0))
+        for line in lines[:1]
+    ]
+    imported = await import_rollouts(store, read_rollouts(write(tmp_path / "rollouts", *foreign)))
+    assert (imported.new, imported.refused) == (4, 0)
+    owners = {}
+    for name in ("ann/diary", "local/ann/diary", "bob/notes", "local/bob/notes", "s-1"):
+        session = await store.lessons.get_session(name)
+        owners[name] = None if session is None else session.user
+    assert owners == {
+        "ann/diary": "ann",
+        "local/ann/diary": "local",
+        "bob/notes": None,
+        "local/bob/notes": "local",
+        "s-1": "local",
+    }
+    assert [turn.message.content for turn in await store.lessons.turns("ann/diary")] == ["between ann and me"]
+    assert await store.find_session("bob", "notes") is None, "whoever names it later begins it"
+    record = await store.record("local/ann/diary", 1)
+    assert record is not None
+    assert [given.user for given in record.feedback] == ["local"]
+    again = await import_rollouts(store, read_rollouts(tmp_path / "rollouts"))
+    assert (again.new, again.known) == (0, 4)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,15 @@ def test_no_more_sessions_are_open_than_the_limit_allows() -> None:
     assert talk.exchange(user("three")).opened
 
 
+def test_a_session_without_a_name_never_gets_one_that_a_client_has_given() -> None:
+    talk = Talk()
+    named = talk.exchange(user("mine"), key="s1", answer=TELLING)
+    unnamed = talk.exchange(user("another"))
+    assert (named.session.id, unnamed.session.id, unnamed.opened) == ("s1", "s2", True)
+    again = talk.ask(user("mine"), bot(TELLING), user("more"), key="s1")
+    assert (again.session.id, again.turn.index) == ("s1", 1)
+
+
 def test_a_growing_history_is_one_session_and_its_new_messages_are_the_next_state() -> None:
     talk = Talk()
     first = talk.exchange(user("hi"), answer="hello")

@@ -66,6 +66,35 @@ async def test_a_cursor_sees_what_came_after_it_and_nothing_else(store: SqliteSt
     assert (await read_all(store, after=cursor))[0] == ["s-0.1"]
 
 
+@pytest.mark.parametrize("limit", [1, 100])
+async def test_a_clock_that_goes_back_hides_nothing(store: SqliteStore, limit: int) -> None:
+    for name, closed_at in (("s-1", 50.0), ("s-2", 40.0), ("s-3", 40.0), ("s-0", 30.0)):
+        await fill(store, name, 1)
+        await store.close_session(name, closed_at)
+    names, cursor = await read_all(store, limit=limit)
+    assert names == ["s-1.0", "s-2.0", "s-3.0", "s-0.0"], "in the order in which they ended"
+    await fill(store, "s-4", 2)
+    await store.close_session("s-4", 10.0)
+    assert (await read_all(store, after=cursor, limit=limit))[0] == ["s-4.0", "s-4.1"]
+
+
+async def test_a_session_that_ends_again_is_told_again_and_numbers_are_never_given_twice(store: SqliteStore) -> None:
+    await fill(store, "s-1", 1)
+    await store.close_session("s-1", 50.0)
+    _, cursor = await read_all(store)
+    await store.close_session("s-1", 60.0)
+    assert await read_all(store, after=cursor) == ([], cursor), "it was over"
+    await store.lessons.delete_session("s-1")
+    await fill(store, "s-2", 1)
+    await store.close_session("s-2", 20.0)
+    names, cursor = await read_all(store, after=cursor)
+    assert names == ["s-2.0"]
+    await store.put_session(make_session("s-2", user="ann"))
+    assert await read_all(store, after=cursor) == ([], cursor)
+    await store.put_session(make_session("s-2", user="ann", closed_at=10.0))
+    assert (await read_all(store, after=cursor))[0] == ["s-2.0"]
+
+
 async def test_nobody_sees_the_turns_of_others_or_learns_their_names(store: SqliteStore) -> None:
     await fill(store, "s-1")
     await fill(store, "secret", user="bob")

@@ -62,6 +62,7 @@ def _sessions(count: int) -> list[Row]:
             "closed_at": None,
             "opted_out": False,
             "episode": None,
+            "closed_seq": None,
         }
         for number in range(count)
     ]

@@ -66,7 +66,6 @@ class ResponsesWishes:
     sealed: bool = False
     summary: bool = False
     instructed: bool = False
-    stored: bool = True
 
 
 class ResponsesStream:
@@ -377,7 +376,7 @@ def _response(
     usage: Json = None,
     error: Json = None,
 ) -> dict[str, Json]:
-    name = ResponseName(turn_id=envelope.turn_id, instructed=wishes.instructed, stored=wishes.stored)
+    name = ResponseName(turn_id=envelope.turn_id, instructed=wishes.instructed)
     return {
         "id": str(name),
         "object": "response",

@@ -1,7 +1,7 @@
 """What an answer carries so that it can be read when it comes back: names of responses, sealed thinking, tool names.
 
-Clients return these as they got them and are told that they are opaque. Nothing here is a secret from them: an id says
-which turn of their own it names, and sealed thinking is the model's thinking.
+Clients return these as they got them and are told that they are opaque. Nothing here is a secret from them, and nothing
+is believed that would matter: an id says which turn of their own it names, and sealed thinking is the model's thinking.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from openclaw_rl.errors import RequestError
 from openclaw_rl.types import Json, Tool, split_turn_id
 
 _RESPONSE = "resp_"
-_INSTRUCTED, _UNSTORED = 1, 2
+_INSTRUCTED, _NOT_KEPT = 1, 2
+"""What a name tells beside the turn. The second stands in names of an older release, which knew it from there alone."""
 _SEAL = "ocrl1."
 _NAMESPACE = "::"
 _FREE_FORM: Mapping[str, Json] = {
@@ -32,19 +33,16 @@ _FREE_FORM: Mapping[str, Json] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseName:
-    """The turn that a response is kept as; whether its first message was its `instructions`, which nobody inherits,
-    and whether the client wished it stored, without which it cannot be asked for again.
+    """The turn that a response is kept as, and whether its first message was its `instructions`, which nobody inherits.
 
-    Turns of all dialects are stored alike, so this is known to the name alone.
+    Turns of all dialects are stored alike, so the latter is known to the name alone.
     """
 
     turn_id: str
     instructed: bool = False
-    stored: bool = True
 
     def __str__(self) -> str:
-        flags = _INSTRUCTED * self.instructed + _UNSTORED * (not self.stored)
-        return _RESPONSE + _encoded(f"{flags}{self.turn_id}")
+        return _RESPONSE + _encoded(f"{_INSTRUCTED * self.instructed}{self.turn_id}")
 
     @classmethod
     def parse(cls, text: str, param: str | None = None) -> ResponseName:
@@ -57,13 +55,8 @@ class ResponseName:
         except ValueError:
             raise no_response(param) from None
         flags = int(name[0])
-        if flags & _UNSTORED:
-            raise RequestError(
-                "that response was made with store: false; send the whole conversation",
-                status=404,
-                param=param,
-                code="not_found",
-            )
+        if flags & _NOT_KEPT:
+            raise not_kept(param)
         return cls(turn_id=name[1:], instructed=bool(flags & _INSTRUCTED))
 
 
@@ -71,6 +64,16 @@ def no_response(param: str | None) -> RequestError:
     """The same for a name that means nothing and for a response of somebody else."""
     return RequestError(
         "there is no such response of yours; send the whole conversation", status=404, param=param, code="not_found"
+    )
+
+
+def not_kept(param: str | None) -> RequestError:
+    """A response that the client did not wish to be kept."""
+    return RequestError(
+        "that response was made with store: false; send the whole conversation",
+        status=404,
+        param=param,
+        code="not_found",
     )
 
 

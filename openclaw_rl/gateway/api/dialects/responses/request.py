@@ -194,7 +194,6 @@ def parse(raw: bytes, limits: Limits, model: str) -> ResponsesRequest:
         sealed="reasoning.encrypted_content" in include,
         summary=wire.reasoning is not None and wire.reasoning.summary not in (None, "none"),
         instructed=bool(wire.instructions),
-        stored=wire.store is not False,
     )
     previous = None
     if wire.previous_response_id is not None:
@@ -229,6 +228,7 @@ def _request(wire: ResponsesBody, limits: Limits, model: str) -> Request:
             parallel_tool_calls=wire.parallel_tool_calls is not False,
             sampling=sampling(limits, wire.max_output_tokens, "max_output_tokens", given),
             model=wire.model,
+            retrievable=wire.store is not False,
         )
     except ValueError as error:
         raise RequestError(str(error), param="tool_choice" if forced else None) from None
