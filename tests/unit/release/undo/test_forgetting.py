@@ -226,3 +226,16 @@ async def test_what_is_learned_meanwhile_is_taken_back_too() -> None:
     with pytest.raises(NotForgotten, match="stop the server"):
         await over(always).forget(lesson)
     assert always.taken_back == MAX_ROUNDS
+
+
+async def test_the_engines_cache_forgets_before_the_rows_go(store: SqliteStore, tmp_path: Path) -> None:
+    await learned(store, tmp_path)
+    forgotten: list[list[str]] = []
+
+    async def forget_cache(sessions: Collection[Session]) -> None:
+        forgotten.append([session.id for session in sessions])
+        assert await store.lessons.get_session("marker-1") is not None, "killed here, the same command does it again"
+
+    whole = commands(store, tmp_path)
+    await replace(whole, forgetting=replace(whole.forgetting, forget_cache=forget_cache)).forget(session="marker-1")
+    assert forgotten == [["marker-1"]]
