@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from hashlib import blake2b
 
-from openclaw_rl.types import SYSTEM_SALT, Session, line_of
+from openclaw_rl.types import SYSTEM_SALT, Session, line_for, line_of
 
 
 class CacheSalts:
@@ -22,6 +22,10 @@ class CacheSalts:
     def of(self, session: Session) -> str:
         """The salt of the requests of a session as it is now."""
         return self._of_opted_out(session) if session.opted_out else self._of_line(session)
+
+    def of_user(self, user: str) -> str:
+        """The salt of what a user asks outside of any session."""
+        return self._digest("line", user, line_for(user))
 
     def touched_by(self, session: Session) -> frozenset[str]:
         """All under which words of a session may lie, those that gate and judge read again included.

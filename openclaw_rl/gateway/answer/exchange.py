@@ -37,6 +37,7 @@ from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn
 from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions
 from openclaw_rl.protocols import Engine, Renderer, Store
+from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import (
     Completion,
     EngineState,
@@ -253,10 +254,12 @@ class Exchange:
                 self._prompt = Prompt(list(self._replayed.prompt_ids), "", self._replayed.num_prefill, b"")
                 return
         placement, gateway = self._placement, self._gateway
-        self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+        with owned_by(gateway.salts.of(placement.session)):
+            self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+            if gateway.heads is not None and not placement.session.opted_out:
+                messages = self._request.messages
+                self._num_shareable = await gateway.heads.num_tokens(self._prompt.ids, messages, self._tools)
         max_tokens = room(self._prompt, self._request, self._state.context_window)
-        if gateway.heads is not None and not placement.session.opted_out:
-            self._num_shareable = await gateway.heads.num_tokens(self._prompt.ids, self._request.messages, self._tools)
         for i in range(self._request.num_choices):
             turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)
             self._choices.append(_Choice(turn, self._capture(turn, i, max_tokens)))

@@ -18,6 +18,7 @@ def test_a_salt_belongs_to_one_user_on_one_line() -> None:
     agent = replace(ANN, episode=BOX)
     others = (replace(ANN, user="bob"), agent, replace(agent, user="bob"), replace(ANN, user="ann1"))
     assert len({salts.of(ANN), *map(salts.of, others)}) == 5
+    assert salts.of_user("ann") == salts.of(ANN)
 
 
 def test_a_session_that_opted_out_has_a_salt_of_its_own() -> None:

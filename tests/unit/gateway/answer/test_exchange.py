@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.sessions.identify import Identity, NoTrain
 from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import Renderer
+from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import (
     Delta,
@@ -401,3 +403,18 @@ async def test_a_private_session_leaves_nothing_in_the_engines_cache(gateway: Ga
     await noted.end_session(ended)
     assert engine.forgotten[1:] == [{after}]
     assert noted.memory._turns == {}
+
+
+@pytest.mark.parametrize("size", [10, 20_000], ids=["on the loop", "in a thread"])
+async def test_a_text_is_encoded_anew_for_another_user(gateway: Gateway, model: Path, size: int) -> None:
+    """Else the time that a prompt takes would tell whether somebody else said the very same."""
+    fresh: Any = load_renderer(model, "smollm2-135m-instruct")
+    vocabulary, gateway = fresh._vocabulary, replace(gateway, renderer=fresh)
+    text, encoded = "the secret " * size, list[str]()
+    plain = vocabulary._words.encode
+    vocabulary._words.encode = lambda told: encoded.append(told) or plain(told)
+    for user, times in (("ann", 1), ("ann", 1), ("bob", 2), ("bob", 2)):
+        asked = Request(messages=(says(text),), sampling=Sampling(max_tokens=4))
+        identity = Identity(client="test", session_key=None, kind="main")
+        await gateway.begin(asked, identity, user=user, digest=f"{len(encoded)}", dialect="chat")
+        assert len([told for told in encoded if text in told]) == times
