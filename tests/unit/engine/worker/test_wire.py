@@ -15,6 +15,7 @@ from openclaw_rl.types import (
     Delta,
     EngineState,
     GenerateRequest,
+    Json,
     Publication,
     Sampling,
     Scored,
@@ -322,6 +323,9 @@ def test_bytes_are_plain_json() -> None:
 
 def test_the_salts_to_forget_are_named() -> None:
     assert wire.salts_from_json(wire.salts_to_json({"a", "b"})) == {"a", "b"}
-    for raw in ([], {}, {"salts": "ab"}, {"salts": [""]}, {"salts": [1]}):
-        with pytest.raises(EngineRefused, match="JSON object|salts must be"):
-            wire.salts_from_json(raw)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("raw", [[], {}, {"salts": "ab"}, {"salts": [""]}, {"salts": [1]}])
+def test_salts_that_are_none_are_refused(raw: Json) -> None:
+    with pytest.raises(EngineRefused, match="JSON object|salts must be"):
+        wire.salts_from_json(raw)

@@ -412,7 +412,12 @@ async def test_a_text_is_encoded_anew_for_another_user(gateway: Gateway, model: 
     vocabulary, gateway = fresh._vocabulary, replace(gateway, renderer=fresh)
     text, encoded = "the secret " * size, list[str]()
     plain = vocabulary._words.encode
-    vocabulary._words.encode = lambda told: encoded.append(told) or plain(told)
+
+    def noting(told: str) -> Any:
+        encoded.append(told)
+        return plain(told)
+
+    vocabulary._words.encode = noting
     for user, times in (("ann", 1), ("ann", 1), ("bob", 2), ("bob", 2)):
         asked = Request(messages=(says(text),), sampling=Sampling(max_tokens=4))
         identity = Identity(client="test", session_key=None, kind="main")
