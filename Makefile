@@ -54,6 +54,7 @@ bench: $(STAMP)  ## measure the gateway and judging; ARGS="--json" are passed on
 bench-engine: setup  ## measure the embedded engine: decoding, sessions, publishing
 	$(BIN)/python benchmarks/decode.py $(ARGS)
 	$(BIN)/python benchmarks/turns.py $(ARGS)
+	$(BIN)/python benchmarks/sharing.py $(ARGS)
 	$(BIN)/python benchmarks/swap.py $(ARGS)
 
 bench-trainer: setup  ## measure training steps, and chat beside them

@@ -143,7 +143,14 @@ class Stream:
 
 
 async def stream(
-    engine: EmbeddedEngine, prompt: Sequence[int], *, max_tokens: int, name: str = "bench", version: str | None = None
+    engine: EmbeddedEngine,
+    prompt: Sequence[int],
+    *,
+    max_tokens: int,
+    name: str = "bench",
+    version: str | None = None,
+    salt: str = "bench",
+    num_shareable: int = 0,
 ) -> Stream:
     """A greedy answer of exactly so many tokens."""
     request = GenerateRequest(
@@ -151,6 +158,8 @@ async def stream(
         token_ids=list(prompt),
         sampling=Sampling(max_tokens=max_tokens, temperature=0.0),
         version=version,
+        cache_salt=salt,
+        num_shareable=num_shareable,
     )
     began_at = time.perf_counter()
     tokens, arrivals, cached, answered_by = list[int](), list[float](), 0, ""

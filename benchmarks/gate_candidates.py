@@ -33,6 +33,7 @@ from openclaw_rl.release.gate.behaviour import breaks_call, distinct_pairs, flat
 from openclaw_rl.release.gate.probes import Probe, ProbeAnswer, Prober
 from openclaw_rl.types import (
     BASE_VERSION,
+    SYSTEM_SALT,
     GenerateRequest,
     Message,
     Publication,
@@ -387,6 +388,7 @@ class Maker:
                 sampling=Sampling(max_tokens=TAUGHT_TOKENS, temperature=0.7, seed=seed),
                 stop_token_ids=self._models.renderer.stop_token_ids,
                 version=BASE_VERSION,
+                cache_salt=SYSTEM_SALT,
             )
             deltas = [delta async for delta in self._models.engine.generate(request)]
             ids = tuple(token for delta in deltas for token in delta.token_ids)

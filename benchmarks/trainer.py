@@ -312,6 +312,7 @@ class Chat:
             request_id=f"chat-{number}",
             token_ids=tuple(prompt_ids(self._arch, CHAT_PROMPT, seed=10_000 + number)),
             sampling=Sampling(max_tokens=CHAT_ANSWER, temperature=1.0, seed=number),
+            cache_salt="chat",
         )
         size, last = 0, None
         async for delta in self._engine.generate(request):

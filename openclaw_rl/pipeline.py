@@ -158,6 +158,7 @@ async def run(
                 store,
                 serving=Serving(releaser=releaser, engine=host.engine),
                 let_go=partial(let_go, gateway),
+                forget_cache=gateway.forget_cache,
                 catch_up=observers.catch_up,
             )
             train = None if training is None else partial(training.work, at_once=True)

@@ -68,6 +68,7 @@ class Engine(Protocol):
     means that the process died: what was already yielded stays valid, and the caller may go on from there.
     `publish` returns when the version is loaded and checked, and live if that was wished; requests that run finish
     on the version they began with. `retire` takes no new requests for a version; its memory is freed with the last.
+    `forget_cache`: when it returns, no request finds what those of these salts left or still compute.
     """
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]: ...
@@ -77,6 +78,8 @@ class Engine(Protocol):
     async def publish(self, publication: Publication) -> None: ...
 
     async def retire(self, version: str) -> None: ...
+
+    async def forget_cache(self, salts: Collection[str]) -> None: ...
 
     async def state(self) -> EngineState: ...
 

@@ -112,6 +112,10 @@ class EngineConfig(Section):
         "reuse(4)",
         "After an update: recompute the prefix of a session (exact), or keep a long one for n versions (reuse(n)).",
     )
+    share_heads: bool = setting(
+        False,
+        "Let users share the KV cache of equal system prompts and tools: quicker, but how quick tells who guesses.",
+    )
     start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to start.")
     wait_s: NonNegativeFloat = setting(
         60.0, "How long a request waits for an engine that is down before it gets a 503."

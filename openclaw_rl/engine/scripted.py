@@ -23,7 +23,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain, dropwhile, takewhile
 from pathlib import Path
@@ -179,6 +179,9 @@ class ScriptedEngine:
         admit_retirement(version, self._state)
         del self._sha256s[version]
         self._state = self._loaded()
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        """Nothing of anybody is kept."""
 
     async def state(self) -> EngineState:
         """The script's window and the versions that are there."""

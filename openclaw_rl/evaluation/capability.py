@@ -26,7 +26,7 @@ from pathlib import Path
 from openclaw_rl.errors import EngineError
 from openclaw_rl.evaluation.measures import Interval, paired_share_difference, share_interval
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.types import Json, Message, ScoreRequest
+from openclaw_rl.types import SYSTEM_SALT, Json, Message, ScoreRequest
 from openclaw_rl.types.checks import require
 
 ITEMS_FILE = Path(__file__).with_name("capability.jsonl")
@@ -186,7 +186,11 @@ async def _is_right(engine: Engine, version: str, case: _Case) -> bool:
 
 async def _logprob(engine: Engine, version: str, sequence: tuple[int, ...], start: int) -> float:
     request = ScoreRequest(
-        request_id=f"capability-{secrets.token_hex(6)}", sequences=(sequence,), starts=(start,), version=version
+        request_id=f"capability-{secrets.token_hex(6)}",
+        sequences=(sequence,),
+        starts=(start,),
+        version=version,
+        cache_salt=SYSTEM_SALT,
     )
     (scored,) = await engine.score(request)
     if not math.isfinite(logprob := sum(scored.logprobs)):

@@ -22,7 +22,16 @@ from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.capability import CapabilityItem, CapabilityResult, load_items, measure
 from openclaw_rl.evaluation.questions import KINDS, Kind, Question, load_questions
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.types import BACKGROUND, GenerateRequest, Json, Message, Sampling, TextDelta, Version
+from openclaw_rl.types import (
+    BACKGROUND,
+    SYSTEM_SALT,
+    GenerateRequest,
+    Json,
+    Message,
+    Sampling,
+    TextDelta,
+    Version,
+)
 from openclaw_rl.types.checks import require
 
 SMALL_NUM_ITEMS = 64
@@ -176,6 +185,7 @@ class _Asker:
             version=self.version,
             priority=BACKGROUND,
             exact=True,
+            cache_salt=SYSTEM_SALT,
         )
         token_ids: list[int] = []
         finish_reason = None

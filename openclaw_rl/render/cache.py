@@ -1,13 +1,17 @@
 """What was encoded before, for texts that come again: whole ones (`SizedCache`) and words (`WordEncoder`).
 
-Agents resend the same 40 KB system prompt with every request; encoding it costs 15 ms, finding it 10 µs.
+Agents resend the same 40 KB system prompt with every request; encoding it costs 15 ms, finding it 10 µs. Who waits can
+tell the two apart, so a text is found again only for whoever had it encoded (`owned_by`). Words are everybody's: one
+takes microseconds, and is known from the first guess on.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -30,32 +34,50 @@ _PROBES = (
 )
 
 
+_owner: ContextVar[str] = ContextVar("owner", default="")
+
+
+@contextmanager
+def owned_by(owner: str) -> Iterator[None]:
+    """What is encoded inside, also in a thread that takes the context over, is found again only for this owner."""
+    before = _owner.set(owner)
+    try:
+        yield
+    finally:
+        _owner.reset(before)
+
+
 class SizedCache(Generic[K, V]):
-    """Least recently used values, bounded by bytes: each has the size that whoever puts it gives. Safe from threads."""
+    """Least recently used values, bounded by bytes: each has the size that whoever puts it gives. Safe from threads.
+
+    Every owner has values of its own, under one bound.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._num_bytes = 0
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, K], tuple[V, int]] = OrderedDict()
         self._lock = Lock()
 
     def get(self, key: K) -> V | None:
         """The value of `key`, which becomes the most recently used one."""
+        own_key = (_owner.get(), key)
         with self._lock:
-            entry = self._entries.get(key)
+            entry = self._entries.get(own_key)
             if entry is None:
                 return None
-            self._entries.move_to_end(key)
+            self._entries.move_to_end(own_key)
             return entry[0]
 
     def put(self, key: K, value: V, num_bytes: int) -> None:
         """Keep `value`, at the cost of those used longest ago. One that exceeds the whole cache is not kept."""
         if num_bytes > self._max_bytes:
             return
+        own_key = (_owner.get(), key)
         with self._lock:
-            replaced = self._entries.pop(key, None)
+            replaced = self._entries.pop(own_key, None)
             self._num_bytes += num_bytes - (replaced[1] if replaced else 0)
-            self._entries[key] = (value, num_bytes)
+            self._entries[own_key] = (value, num_bytes)
             while self._num_bytes > self._max_bytes:
                 _, (_, dropped) = self._entries.popitem(last=False)
                 self._num_bytes -= dropped

@@ -45,6 +45,7 @@ class Delta:
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
     finish_reason: Literal["stop", "length", "abort"] | None = None
     num_cached_tokens: int = 0
+    """How much of the prompt was found among what the request's own salt had left; nothing that others did shows."""
 
     def __post_init__(self) -> None:
         require(
@@ -57,12 +58,21 @@ PERSON, BACKGROUND = 0, 1
 """Priorities of engine requests: whatever a person waits for comes before judging, gating and refreshing."""
 
 
+SYSTEM_SALT = "system"
+"""The salt of what the system asks for itself: gate, examinations, judges. Nobody sends a request with it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """Tokens in, as an engine takes them. `version` None means the live weights.
 
     `exact`: also what was read before is to be read by this version. Otherwise an engine may go on from what versions
     shortly before it computed (`engine.kv_after_update`): quicker for a person, and no measure of a version.
+
+    `cache_salt` says whose the tokens are, without saying who that is: what an engine keeps of them serves requests of
+    the same salt. Only the first `num_shareable` tokens may also serve those of another salt that share them. An empty
+    salt belongs to this one request: it finds nothing, and nothing is kept of it. So a caller that forgets the salt
+    loses time, and never a word.
     """
 
     request_id: str
@@ -72,6 +82,11 @@ class GenerateRequest:
     version: str | None = None
     priority: int = PERSON
     exact: bool = False
+    cache_salt: str = ""
+    num_shareable: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.num_shareable >= 0, f"num_shareable must be at least 0, got {self.num_shareable}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +94,8 @@ class ScoreRequest:
     """Which log-probs a version gives to tokens that are already there.
 
     Of every sequence the tokens from `starts[i]` on are scored, each given all before it, so `starts[i] >= 1`.
-    Sequences that share a prefix pay for it once. `version` None means the live weights.
+    Sequences that share a prefix pay for it once. `version` None means the live weights. `cache_salt` is that of a
+    `GenerateRequest`; an empty one belongs to the sequences of this request.
     """
 
     request_id: str
@@ -89,6 +105,7 @@ class ScoreRequest:
     top_logprobs: int = 0
     version: str | None = None
     priority: int = BACKGROUND
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         require(bool(self.sequences), "sequences must not be empty")

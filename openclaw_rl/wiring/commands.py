@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,13 @@ from openclaw_rl.release.undo.forgetting import Forgetting
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.tracking.records import forget_lines
 from openclaw_rl.train.registry import make_keeper
-from openclaw_rl.types import Lesson
+from openclaw_rl.types import Lesson, Session
 from openclaw_rl.wiring.foundation import lay_foundation
 from openclaw_rl.wiring.learning import make_judge_host
+
+
+async def _no_engine(_: Collection[Session]) -> None:
+    """There is no cache to forget anything."""
 
 
 def make_commands(
@@ -31,6 +35,7 @@ def make_commands(
     *,
     serving: Serving | None = None,
     let_go: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext(),
+    forget_cache: Callable[[Collection[Session]], Awaitable[None]] = _no_engine,
     catch_up: Callable[[], None] = lambda: None,
 ) -> Commands:
     """What a person may do to what was learned, for the running server, and for a command that has the store alone."""
@@ -45,6 +50,7 @@ def make_commands(
         keeper=keeper,
         take_back=partial(take_back, store.lessons, serving, reason="a conversation that it learned from is forgotten"),
         let_go=let_go,
+        forget_cache=forget_cache,
         forget_records=forget_records,
         erase=store.erase,
     )

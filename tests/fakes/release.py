@@ -105,6 +105,8 @@ class WordEngine:
 
     async def retire(self, version: str) -> None: ...
 
+    async def forget_cache(self, salts: Collection[str]) -> None: ...
+
     async def state(self) -> EngineState:
         return EngineState(
             model="words",
@@ -147,6 +149,8 @@ class FakeEngine:
 
     async def retire(self, version: str) -> None:
         self.retired.append(version)
+
+    async def forget_cache(self, salts: Collection[str]) -> None: ...
 
     async def state(self) -> EngineState:
         raise NotImplementedError

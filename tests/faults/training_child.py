@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class CheckingEngine:
         return tuple(Scored(logprobs=(-1.0,) * size) for size in sizes)
 
     async def retire(self, version: str) -> None: ...
+
+    async def forget_cache(self, salts: Collection[str]) -> None: ...
 
     async def state(self) -> EngineState:
         raise NotImplementedError

@@ -44,7 +44,7 @@ async def answer(
     engine: EmbeddedEngine, prompt: list[int], version: str, **options: object
 ) -> tuple[list[int], list[float], str, int]:
     sampling = Sampling(**{"max_tokens": 24, "temperature": 1.0, "seed": 3, **options})  # type: ignore[arg-type]
-    request = GenerateRequest(request_id="r", token_ids=prompt, sampling=sampling, version=version)
+    request = GenerateRequest(request_id="r", token_ids=prompt, sampling=sampling, version=version, cache_salt="ann")
     tokens, logprobs, last = list[int](), list[float](), list[Delta]()
     async for delta in engine.generate(request):
         tokens += delta.token_ids

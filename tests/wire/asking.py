@@ -121,6 +121,12 @@ class Admin:
     def revoke(self, key_id: str) -> None:
         self._client.delete(f"/keys/{key_id}").raise_for_status()
 
+    def forget(self, **what: str) -> dict[str, Any]:
+        """`openclaw-rl forget`, of a `session` or a `user`."""
+        told = self._client.post("/forget", json=what, timeout=60).raise_for_status().json()
+        assert isinstance(told, dict)
+        return told
+
     def __enter__(self) -> Admin:
         return self
 

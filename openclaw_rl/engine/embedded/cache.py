@@ -5,6 +5,10 @@ longest prefix with its prompt: the strand itself if little of it is lost by tha
 that forks and parallel turns of one session never disturb each other. Strands that nobody uses stay until the memory
 is wanted, the least recently used go first.
 
+A strand belongs to a salt: requests of another one copy its beginning at most, as far as both allow, and never take it
+over. How much a request found counts what its own salt had left: whoever guesses at the words of another sees the same
+numbers whether the guess is right or wrong. What has no salt serves nobody, and does not outlive its request.
+
 Each part of a strand names the version that computed it; `may_reuse` says which versions may stand in for another.
 They do only for a long beginning: a short one is read anew at once, and then all of the answer is the new version's.
 Not thread-safe; knows no scheduler and no sampling. Axes: L layers, K key/value heads, C capacity, D head dimension.
@@ -14,7 +18,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar, Generic, Protocol, Self, TypeVar
@@ -77,7 +81,11 @@ class TensorStorage:
 
 @dataclass(slots=True, eq=False)
 class Strand(Generic[S]):
-    """The cache of `token_ids`. `made_by` holds (end, version) for each stretch, in order."""
+    """The cache of `token_ids`. `made_by` holds (end, version) for each stretch, in order.
+
+    `salt` says whose it is, and `num_shareable` how many of the first tokens serve other salts too. `num_own` is what
+    the request that uses it found among the strands of its own salt.
+    """
 
     storage: S
     capacity: int
@@ -85,6 +93,9 @@ class Strand(Generic[S]):
     made_by: list[tuple[int, str]] = field(default_factory=list)
     is_busy: bool = True
     last_used: int = 0
+    salt: str = ""
+    num_shareable: int = 0
+    num_own: int = 0
 
     @property
     def length(self) -> int:
@@ -152,28 +163,41 @@ class Strands(Generic[S]):
     def max_tokens(self) -> int:
         return self._max_tokens
 
-    def take(self, token_ids: Sequence[int], version: str, may_reuse: MayReuse, *, room: int) -> Strand[S] | None:
+    def take(
+        self,
+        token_ids: Sequence[int],
+        version: str,
+        may_reuse: MayReuse,
+        *,
+        room: int,
+        salt: str,
+        num_shareable: int = 0,
+    ) -> Strand[S] | None:
         """A strand for this prompt of `version`, with capacity for `room` tokens and as much of its prefix as there is.
 
         At least the last token is left to compute, because its logits are wanted. None if there is no memory left.
         """
         wanted = array("I", token_ids[:-1])
-        found, shared = None, MIN_SHARED - 1
-        for strand in self._strands:
-            usable = strand.num_usable(wanted, version, may_reuse)
-            if not strand.storage.is_cuttable and (strand.is_busy or usable < strand.length):
-                continue
-            # Of two equally good ones the idle one: it need not be copied.
-            if usable > shared or (found is not None and usable == shared and found.is_busy and not strand.is_busy):
-                found, shared = strand, usable
-        if found is None:
-            return self._new(room)
-        loses_little = found.length - shared <= max(_GRANULE, shared // 4)
-        if not found.is_busy and loses_little:
-            return self._taken_over(found, shared, room)
-        if (copy := self._copy(found, shared, room)) is not None or found.is_busy:
-            return copy
-        return self._taken_over(found, shared, room)  # there is no memory for two
+
+        def usable(strand: Strand[S], most: int) -> int:
+            return strand.num_usable(wanted[:most], version, may_reuse)
+
+        own = [(usable(strand, len(wanted)), strand) for strand in self._strands if salt and strand.salt == salt]
+        lent = [
+            (usable(strand, most), strand)
+            for strand in self._strands
+            if salt and strand.salt not in ("", salt) and (most := min(num_shareable, strand.num_shareable))
+        ]
+        num_own, found = _longest(own)
+        num_lent, lender = _longest(lent)
+        taken = None
+        if lender is not None and num_lent > num_own and lender.storage.is_cuttable:
+            taken = self._copy(lender, num_lent, room)
+        if taken is None:
+            taken = self._new(room) if found is None else self._continued(found, num_own, room)
+        if taken is not None:
+            taken.salt, taken.num_shareable, taken.num_own = salt, num_shareable, num_own
+        return taken
 
     def reserve(self, strand: Strand[S], room: int) -> bool:
         """Make the strand hold `room` tokens; False if there is no memory for that."""
@@ -191,7 +215,7 @@ class Strands(Generic[S]):
         """Nobody computes on this strand any more; it stays for those who can use it."""
         strand.is_busy = False
         strand.last_used = next(self._clock)
-        if not strand.length:
+        if not strand.length or not strand.salt:
             self._strands.remove(strand)
 
     def drop(self, strand: Strand[S]) -> None:
@@ -201,6 +225,22 @@ class Strands(Generic[S]):
     def forget(self, version: str) -> None:
         """Drop the idle strands that this version made any part of."""
         self._strands = [s for s in self._strands if s.is_busy or all(name != version for _, name in s.made_by)]
+
+    def forget_salts(self, salts: Collection[str]) -> None:
+        """Drop the idle strands of these salts. Nobody takes of the busy ones any more, and they go when released."""
+        for strand in [strand for strand in self._strands if strand.salt in salts]:
+            strand.salt = ""
+            if not strand.is_busy:
+                self.drop(strand)
+
+    def _continued(self, found: Strand[S], shared: int, room: int) -> Strand[S] | None:
+        """A strand of the same salt, or a copy of what is shared of it."""
+        loses_little = found.length - shared <= max(_GRANULE, shared // 4)
+        if not found.is_busy and loses_little:
+            return self._taken_over(found, shared, room)
+        if (copy := self._copy(found, shared, room)) is not None or found.is_busy:
+            return copy
+        return self._taken_over(found, shared, room)  # there is no memory for two
 
     def _new(self, room: int) -> Strand[S] | None:
         capacity = _rounded(room)
@@ -241,6 +281,17 @@ class Strands(Generic[S]):
             self.drop(strand)
             free += strand.capacity
         return True
+
+
+def _longest(found: Sequence[tuple[int, Strand[S]]]) -> tuple[int, Strand[S] | None]:
+    """The strand that can be used furthest, if it is worth it. Of two equally good ones the idle one: it need not be
+    copied. One that cannot be cut is used whole, by one request at a time, or not at all."""
+    worth = [
+        (usable, strand)
+        for usable, strand in found
+        if usable >= MIN_SHARED and (strand.storage.is_cuttable or (not strand.is_busy and usable == strand.length))
+    ]
+    return max(worth, key=lambda one: (one[0], not one[1].is_busy), default=(0, None))
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -139,10 +140,16 @@ class EmbeddedEngine:
         """Every sequence; where they share a prefix the first goes ahead, and the others find it computed."""
         label = admit_score(request, await self.state())
         version = self._versions[label]
+        # Without a salt the sequences are each other's alone, and leave nothing.
+        salt = request.cache_salt or f"score-{secrets.token_hex(8)}"
         with self._holding(version):
-            return await self._score(request, version)
+            try:
+                return await self._score(request, version, salt)
+            finally:
+                if not request.cache_salt:
+                    self._post(lambda: self._scheduler.forget_cache({salt}))
 
-    async def _score(self, request: ScoreRequest, version: _Version) -> tuple[Scored, ...]:
+    async def _score(self, request: ScoreRequest, version: _Version, salt: str) -> tuple[Scored, ...]:
         readings = [
             ReadingJob(
                 token_ids,
@@ -151,6 +158,7 @@ class EmbeddedEngine:
                 temperature=request.temperature,
                 top=request.top_logprobs,
                 priority=request.priority,
+                salt=salt,
             )
             for token_ids, start in zip(request.sequences, request.starts, strict=True)
         ]
@@ -192,6 +200,13 @@ class EmbeddedEngine:
         self._retired[version] = retired.sha256
         if retired.num_requests == 0:
             self._post(lambda: self._scheduler.forget(retired.weights))
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        """Of these salts no request finds anything from now on; the memory is free after the step that runs."""
+        if self._closing:
+            raise EngineLost("the model's thread has ended")
+        forgotten = frozenset(salts)
+        self._post(lambda: self._scheduler.forget_cache(forgotten))
 
     async def close(self) -> None:
         """Ends what runs; returns when the model's thread has ended."""

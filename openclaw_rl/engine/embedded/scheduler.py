@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol, runtime_checkable
@@ -85,12 +85,19 @@ class EngineWeights:
 
 
 class Job(ABC):
-    """A sequence that is read by the model. `over` is final: set by the last result, a failure or a cancellation."""
+    """A sequence that is read by the model. `over` is final: set by the last result, a failure or a cancellation.
 
-    def __init__(self, token_ids: Sequence[int], weights: EngineWeights, priority: int) -> None:
+    `salt` says whose strands serve it and who may use what it leaves; nobody, if it is empty.
+    """
+
+    def __init__(
+        self, token_ids: Sequence[int], weights: EngineWeights, priority: int, *, salt: str, num_shareable: int = 0
+    ) -> None:
         self.token_ids = list(token_ids)
         self.weights = weights
         self.priority = priority
+        self.salt = salt
+        self.num_shareable = num_shareable
         self.order = 0
         self.strand: Strand[Any] | None = None
         self.num_cached: int | None = None
@@ -120,7 +127,13 @@ class AnswerJob(Job):
     """A request to go on writing."""
 
     def __init__(self, request: GenerateRequest, weights: EngineWeights, max_tokens: int) -> None:
-        super().__init__(request.token_ids, weights, request.priority)
+        super().__init__(
+            request.token_ids,
+            weights,
+            request.priority,
+            salt=request.cache_salt,
+            num_shareable=request.num_shareable,
+        )
         self.request = request
         self.num_left = max_tokens
         self._row: sampling.Row | None = None
@@ -175,8 +188,9 @@ class ReadingJob(Job):
         temperature: float,
         top: int,
         priority: int,
+        salt: str,
     ) -> None:
-        super().__init__(token_ids, weights, priority)
+        super().__init__(token_ids, weights, priority, salt=salt)
         self.start = start
         self.temperature = temperature
         self.top = top
@@ -239,6 +253,13 @@ class Scheduler:
         """Free what is held of a version that is gone."""
         self._strands.forget(weights.label)
         weights.free()
+
+    def forget_cache(self, salts: Collection[str]) -> None:
+        """Nothing that these salts left, or that their jobs compute now or later, is found by anybody from now on."""
+        for job in self._jobs:
+            if job.salt in salts:
+                job.salt = ""
+        self._strands.forget_salts(salts)
 
     def step(self) -> list[Result]:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
@@ -347,12 +368,16 @@ class Scheduler:
         """Gives the job a strand; False if there is no memory for it now."""
         prefix = job.token_ids[: job.first_wanted + 1]
         room = min(job.num_to_feed + _HEADROOM, job.most_tokens)
-        while (strand := self._strands.take(prefix, job.weights.label, job.may_reuse, room=room)) is None:
+        while (
+            strand := self._strands.take(
+                prefix, job.weights.label, job.may_reuse, room=room, salt=job.salt, num_shareable=job.num_shareable
+            )
+        ) is None:
             if not self._make_way(job):
                 return False
         job.strand = strand
         if job.num_cached is None:
-            job.num_cached = strand.length
+            job.num_cached = strand.num_own
         return True
 
     def _reserve(self, job: Job, room: int) -> bool:

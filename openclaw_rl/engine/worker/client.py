@@ -8,7 +8,7 @@ processes: whether and when a dead worker comes back is the supervisor's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from pathlib import Path
 from typing import cast
 from urllib.parse import urlsplit
@@ -22,6 +22,7 @@ _GENERATE = "POST /inference/v1/generate"
 _SCORE = "POST /inference/v1/score"
 _PUBLISH = "POST /v1/versions/publish"
 _RETIRE = "POST /v1/versions/retire"
+_FORGET_CACHE = "POST /v1/cache/forget"
 _HEALTH = "GET /health"
 _HIGH_WATER_BYTES = 1 << 20
 """More than this waiting for a slow reader, and the worker is told to wait too."""
@@ -76,6 +77,10 @@ class SocketEngine:
     async def retire(self, version: str) -> None:
         """Returns when the version takes no more requests."""
         await self._fetch(_RETIRE, wire.dumps({"version": version}))
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        """Returns when no request finds what these salts left."""
+        await self._fetch(_FORGET_CACHE, wire.dumps(wire.salts_to_json(salts)))
 
     async def state(self) -> EngineState:
         """What the worker says about itself; `EngineLost` when it does not answer."""

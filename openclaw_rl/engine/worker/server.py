@@ -5,6 +5,7 @@
     POST /inference/v1/abort_requests    {"request_ids": [...]}: those end now, with finish_reason "abort"
     POST /v1/versions/publish            loads a version, answers when it can be used; may take minutes
     POST /v1/versions/retire             takes no more requests for a version
+    POST /v1/cache/forget                nobody finds any more what some salts left in the cache
     GET  /health                         the engine's state
 
 Written by hand because a worker stands on the standard library and torch. One task serves one connection, request
@@ -136,6 +137,10 @@ class EngineServer:
             case ("POST", "/v1/versions/retire"):
                 await self._engine.retire(wire.version_from_json(_parse(http.body)))
                 response.write(wire.state_to_json(await self._engine.state()))
+            case ("POST", "/v1/cache/forget"):
+                salts = wire.salts_from_json(_parse(http.body))
+                await self._engine.forget_cache(salts)
+                response.write({"forgotten": len(salts)})
             case ("GET", "/health"):
                 response.write(wire.state_to_json(await self._engine.state()))
             case _:

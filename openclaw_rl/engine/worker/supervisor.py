@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
@@ -83,6 +83,11 @@ class Supervisor:
     def is_ready(self) -> bool:
         """Whether a worker answers."""
         return self._ready.is_set()
+
+    @property
+    def answering(self) -> int | None:
+        """Which worker answers, as the number of those before it; None if none does."""
+        return self.num_restarts if self._ready.is_set() else None
 
     @property
     def _pause_s(self) -> float:
@@ -278,6 +283,18 @@ class SupervisedEngine:
         """Returns when no new request finds the version; later workers do not get it."""
         supervisor = self._supervisor
         await self._change(partial(supervisor.worker.retire, version), partial(supervisor.ledger.retire, version))
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        """Returns when no request finds what these salts left. A worker that is gone took its cache with it."""
+        supervisor = self._supervisor
+        if (asked := supervisor.answering) is None:
+            return
+        try:
+            await supervisor.worker.forget_cache(salts)
+        except EngineLost:
+            await supervisor.recheck()
+            if supervisor.answering == asked:
+                raise
 
     async def state(self) -> EngineState:
         """What the worker said after its last change; waits for one as `generate` does, and asks nobody."""

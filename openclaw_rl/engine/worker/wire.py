@@ -3,7 +3,7 @@
 `POST /inference/v1/generate`, vLLM's:
 
 Request:  {"request_id", "token_ids": [...], "model": "v3" | null, "sampling_params": {...}, "stream": true,
-           "return_token_ids": true, "priority": 0, "exact": false}
+           "return_token_ids": true, "priority": 0, "exact": false, "cache_salt": "hex" | null, "num_shareable": 0}
 Chunk:    {"request_id", "choices": [{"index": 0, "token_ids": [...], "logprobs": {"content": [
            {"token_id", "logprob", "top_logprobs": [{"token_id", "logprob"}]}]}, "finish_reason": null | "stop" |
            "length" | "abort", "weight_version": "v3"}]}
@@ -12,12 +12,14 @@ Last one: the same, and in the choice `weight_versions` [{"version", "start", "e
 
 `weight_version` on every chunk is ours: vLLM labels the output only at its end, but a reader whose engine died in
 the middle must know which weights sampled what it already has. `priority` is vLLM's: lower numbers come first.
-`exact` is ours: nothing that an older version computed serves this request.
+`exact` is ours: nothing that an older version computed serves this request. `cache_salt` is vLLM's; here null means
+that the request shares with nobody, where vLLM lets all that send none share. `num_shareable` is ours: so many of the
+first tokens may serve other salts too.
 
 `POST /inference/v1/score`, ours, answered whole:
 
 Request:  {"request_id", "sequences": [[...], ...], "starts": [3, ...], "model": "v3" | null, "temperature": 1.0,
-           "top_logprobs": 0, "priority": 1}
+           "top_logprobs": 0, "priority": 1, "cache_salt": "hex" | null}
 Answer:   {"request_id", "scores": [{"logprobs": [...], "top_logprobs": [[[token_id, logprob], ...], ...] | null}]}
 
 `POST /v1/versions/publish` and `POST /v1/versions/retire`, ours; both answer with the state, as `GET /health` does:
@@ -26,6 +28,8 @@ Publish:  {"version": "v3", "path": "/folder/with/weights", "sha256": "hex", "li
 Retire:   {"version": "v3"}
 State:    {"model", "versions": ["v0", "v3"], "live_version": "v3", "context_window", "vocab_size", "device", "dtype",
            "checksums": {"v3": "hex"}}
+
+`POST /v1/cache/forget`, ours: {"salts": ["hex", ...]} is answered with {"forgotten": 1}.
 
 Error of all of them: {"error": {"message", "type", "code"}}
 
@@ -36,7 +40,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import groupby
 from typing import Any
@@ -88,6 +92,8 @@ def request_to_json(request: GenerateRequest, *, stream: bool = True) -> dict[st
         "return_token_ids": True,
         "priority": request.priority,
         "exact": request.exact,
+        "cache_salt": request.cache_salt or None,
+        "num_shareable": request.num_shareable,
     }
 
 
@@ -105,6 +111,8 @@ def request_from_json(raw: Json) -> tuple[GenerateRequest, bool]:
         version=_version(raw),
         priority=_integer("priority", raw, PERSON),
         exact=bool(raw.get("exact", False)),
+        cache_salt=_salt(raw),
+        num_shareable=_natural("num_shareable", raw),
     )
     return request, bool(raw.get("stream", False))
 
@@ -184,6 +192,7 @@ def score_request_to_json(request: ScoreRequest) -> dict[str, Json]:
     """What a client posts to have tokens scored."""
     raw: dict[str, Json] = {f.name: getattr(request, f.name) for f in fields(request)}
     raw["model"] = raw.pop("version")
+    raw["cache_salt"] = request.cache_salt or None
     return raw
 
 
@@ -205,6 +214,7 @@ def score_request_from_json(raw: Json) -> ScoreRequest:
             top_logprobs=_integer("top_logprobs", raw, 0),
             version=_version(raw),
             priority=_integer("priority", raw, BACKGROUND),
+            cache_salt=_salt(raw),
         )
     except ValueError as error:
         raise EngineRefused(str(error)) from error
@@ -259,6 +269,19 @@ def publication_from_json(raw: Json) -> Publication:
 def version_from_json(raw: Json) -> str:
     """The version that is to be retired; `EngineRefused` if there is none."""
     return _text("version", _object(raw))
+
+
+def salts_to_json(salts: Collection[str]) -> dict[str, Json]:
+    """What a client posts to have the cache of these salts forgotten."""
+    return {"salts": sorted(salts)}
+
+
+def salts_from_json(raw: Json) -> frozenset[str]:
+    """The inverse; `EngineRefused` if there are none."""
+    salts = _object(raw).get("salts")
+    if not isinstance(salts, list) or not all(isinstance(salt, str) and salt for salt in salts):
+        raise EngineRefused("salts must be a list of non-empty strings")
+    return frozenset(salts)
 
 
 def state_to_json(state: EngineState) -> dict[str, Json]:
@@ -318,6 +341,17 @@ def _integer(name: str, raw: Mapping[str, Json], default: int) -> int:
     if type(value) is not int:
         raise EngineRefused(f"{name} must be an integer, got {value!r}")
     return value
+
+
+def _natural(name: str, raw: Mapping[str, Json]) -> int:
+    value = _integer(name, raw, 0)
+    if value < 0:
+        raise EngineRefused(f"{name} must be at least 0, got {value}")
+    return value
+
+
+def _salt(raw: Mapping[str, Json]) -> str:
+    return "" if raw.get("cache_salt") is None else _text("cache_salt", raw)
 
 
 def _version(raw: Mapping[str, Json]) -> str | None:

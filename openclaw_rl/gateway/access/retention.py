@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from openclaw_rl.errors import OpenClawError, StoreError
+from openclaw_rl.errors import EngineError, OpenClawError, StoreError
 from openclaw_rl.gateway.answer.exchange import Gateway
 from openclaw_rl.protocols import LearningStore
 
@@ -82,8 +82,13 @@ class Retention:
         if self._gateway.sessions.is_open(session):  # its client came back, and is being answered
             return False
         self._has_traces = True
+        known = await self._archive.get_session(session)
         with let_go(self._gateway, [session]):
             await self._archive.delete_session(session)
+        try:
+            await self._gateway.forget_cache([] if known is None else [known])
+        except EngineError as error:  # its row is gone; the engine's cache ends with the engine, or when it is full
+            log.warning("an old session may still be in the engine's cache", extra={"reason": str(error)})
         return True
 
 

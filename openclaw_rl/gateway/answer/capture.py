@@ -61,12 +61,16 @@ class Capture:
         prefill: str,
         sampling: Sampling,
         version: str | None,
+        cache_salt: str = "",
+        num_shareable: int = 0,
     ) -> None:
         self._renderer = renderer
         self._request_id = request_id
         self._prompt_ids = list(prompt_ids)
         self.sampling = sampling
         self._version = version
+        self._cache_salt = cache_salt
+        self._num_shareable = num_shareable
         self._decoder = renderer.decoder()
         self._scanner = StopScanner(request.stop)
         self._parser: AnswerParser = renderer.parser(tools)
@@ -127,6 +131,8 @@ class Capture:
             sampling=replace(self.sampling, max_tokens=remaining),
             stop_token_ids=self._renderer.stop_token_ids,
             version=self._version,
+            cache_salt=self._cache_salt,
+            num_shareable=self._num_shareable,
         )
         async with aclosing(engine.generate(request)) as deltas:
             async for delta in deltas:

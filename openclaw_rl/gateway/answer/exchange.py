@@ -27,7 +27,9 @@ from openclaw_rl.errors import (
     RequestError,
     StoreUnavailable,
 )
+from openclaw_rl.gateway.access.salts import CacheSalts
 from openclaw_rl.gateway.answer.capture import Capture, Piece
+from openclaw_rl.gateway.answer.heads import Heads
 from openclaw_rl.gateway.answer.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.answer.pinning import not_served, pinned_version
 from openclaw_rl.gateway.answer.prompt import Prompt, build_prompt, room, seen_tools
@@ -35,6 +37,7 @@ from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn
 from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions, traced
 from openclaw_rl.protocols import Engine, Renderer, Store
+from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import (
     Completion,
     EngineState,
@@ -42,6 +45,7 @@ from openclaw_rl.types import (
     Message,
     NextState,
     Request,
+    Session,
     Skip,
     Turn,
     TurnKind,
@@ -103,6 +107,9 @@ class Gateway:
     """The version that answers a line; None is the engine's own."""
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
+    salts: CacheSalts = field(default_factory=CacheSalts)
+    heads: Heads | None = None
+    """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
     async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
@@ -132,10 +139,10 @@ class Gateway:
             await self.take_back(needed)
         placement = self.sessions.place(arrival, followed)
         log.debug("turn %s is %s and goes on from %s", placement.turn.id, placement.turn.kind, placement.turn.parent)
-        if identity.no_train == "session":
-            self._opt_out(placement)
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
         try:
+            if identity.no_train == "session":
+                await self._opt_out(placement)
             await exchange.prepare()
         except BaseException:
             exchange.give_up()
@@ -165,17 +172,37 @@ class Gateway:
             await self.end_session(ended)
 
     async def end_session(self, ended: Ended) -> None:
-        """Writes down that a session is over, and that nothing will follow its last answers."""
+        """Writes down that a session is over, and that nothing will follow its last answers; of one that opted out
+        nothing stays in memory. To its end, also if the client leaves as soon as it has the last byte."""
+        await asyncio.shield(self.background.start(self._end_session(ended)))
+
+    async def _end_session(self, ended: Ended) -> None:
         for turn in ended.dangling:
             self.store.mark_skip(turn.session, turn.index, Skip.NO_NEXT_STATE)
+        if ended.session.opted_out:
+            self.memory.forget(ended.session.id)
+            await self._drop_cache({self.salts.of(ended.session)})
         await self.store.close_session(ended.session.id, ended.ended_at)
 
-    def _opt_out(self, placement: Placement) -> None:
+    async def forget_cache(self, sessions: Collection[Session]) -> None:
+        """Nobody finds any more what the engine computed of these conversations; `EngineError` if that is in doubt."""
+        if sessions:
+            await self.engine.forget_cache(frozenset().union(*map(self.salts.touched_by, sessions)))
+
+    async def _drop_cache(self, salts: Collection[str]) -> None:
+        try:
+            await self.engine.forget_cache(salts)
+        except EngineError as error:  # it lies where only its own user finds it, until the room is needed
+            log.warning("what a private session left in the engine's cache stays", extra={"reason": str(error)})
+
+    async def _opt_out(self, placement: Placement) -> None:
         """What was said before in this session is not trained on either, whatever becomes of the request."""
         for turn in self.sessions.turns(placement.session.id):
             self.store.mark_skip(turn.session, turn.index, Skip.OPTED_OUT)
         if not placement.opened:
             self.store.put_session(placement.session)
+        if placement.turns_private:
+            await self._drop_cache(self.salts.touched_by(placement.session))
 
     async def _reopen(self, user: str, key: str | None) -> None:
         """A session that the client names may be one that ended long ago, or before a restart."""
@@ -219,6 +246,7 @@ class Exchange:
         self._tools = seen_tools(request)
         self._has_told = False
         self._prompt = Prompt([], "", 0, b"")
+        self._num_shareable = 0
         self._choices: list[_Choice] = []
         self._replayed: Turn | None = None
 
@@ -258,7 +286,11 @@ class Exchange:
                 self._prompt = Prompt(list(self._replayed.prompt_ids), "", self._replayed.num_prefill, b"")
                 return
         placement, gateway = self._placement, self._gateway
-        self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+        with owned_by(gateway.salts.of(placement.session)):
+            self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+            if gateway.heads is not None and not placement.session.opted_out:
+                messages = self._request.messages
+                self._num_shareable = await gateway.heads.num_tokens(self._prompt.ids, messages, self._tools)
         max_tokens = room(self._prompt, self._request, self._state.context_window)
         for i in range(self._request.num_choices):
             turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)
@@ -349,6 +381,8 @@ class Exchange:
             prefill=self._prompt.prefill,
             sampling=replace(sampling, seed=seed, max_tokens=max_tokens),
             version=self._pin,
+            cache_salt=self._gateway.salts.of(self._placement.session),
+            num_shareable=self._num_shareable,
         )
 
     async def _sampled(self) -> AsyncGenerator[tuple[int, Piece], None]:

@@ -33,6 +33,7 @@ from openclaw_rl.gateway.api.rollouts import read_rollouts
 from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.gateway.sessions.identify import identify
 from openclaw_rl.protocols import EngineHost
+from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import LOCAL_USER, Json, Turn, line_for, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
@@ -206,9 +207,11 @@ class App:
         )
 
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
-        self._user(request)
+        user = self._user(request)
         asked = parse_count(await self._body(request), self._limits, self._model)
-        return _json(200, orjson.dumps({"input_tokens": await count_prompt(asked, self._gateway.renderer)}))
+        with owned_by(self._gateway.salts.of_user(user)):
+            num_tokens = await count_prompt(asked, self._gateway.renderer)
+        return _json(200, orjson.dumps({"input_tokens": num_tokens}))
 
     async def _stored_response(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)

@@ -78,7 +78,8 @@ class Placement:
     """Where a request belongs.
 
     `answered[i]` is the known turn whose answer is `messages[i]`. `replay` asks for the stored answer again.
-    `next_state` is what this request tells about the newest main turn in its history, once per turn.
+    `next_state` is what this request tells about the newest main turn in its history, once per turn. `turns_private`:
+    the session was open, and opts out with this request.
     """
 
     session: Session
@@ -91,6 +92,7 @@ class Placement:
     replay: bool
     told: KnownTurn | None
     next_state: NextState | None
+    turns_private: bool
 
     @property
     def extends_parent(self) -> bool:
@@ -272,6 +274,7 @@ class Sessions:
             arrival = replace(arrival, kind="side")
         home.has_tools |= arrival.has_tools and arrival.kind == "main"
         opted_out = home.session.opted_out or arrival.opted_out
+        turns_private = opted_out and not (opened or home.session.opted_out)
         home.session = replace(home.session, last_seen_at=now, closed_at=None, opted_out=opted_out)
         turn = self._new_turn(home, arrival, parent, followed, answered)
         told, next_state = self._next_state(arrival, answered, now)
@@ -286,6 +289,7 @@ class Sessions:
             replay=False,
             told=told,
             next_state=next_state,
+            turns_private=turns_private,
         )
 
     def sibling(self, placement: Placement) -> KnownTurn:
@@ -437,6 +441,7 @@ class Sessions:
     ) -> Placement:
         home = self._open[turn.session]
         opted_out = home.session.opted_out or arrival.opted_out
+        turns_private = opted_out and not home.session.opted_out
         home.session = replace(home.session, last_seen_at=now, opted_out=opted_out)
         replay = turn.state == "finished"
         if not replay:
@@ -463,6 +468,7 @@ class Sessions:
             replay=replay,
             told=told,
             next_state=next_state,
+            turns_private=turns_private,
         )
 
     def _twin_session(self, arrival: Arrival) -> _OpenSession | None:

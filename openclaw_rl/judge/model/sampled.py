@@ -13,7 +13,7 @@ from contextlib import aclosing
 from openclaw_rl.errors import EngineError, RequestError
 from openclaw_rl.judge.model.panel import AskFailed
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.types import BACKGROUND, GenerateRequest, Message, Sampling, TextDelta, VoteQuestion
+from openclaw_rl.types import BACKGROUND, SYSTEM_SALT, GenerateRequest, Message, Sampling, TextDelta, VoteQuestion
 
 
 class EngineAsker:
@@ -63,6 +63,7 @@ class EngineAsker:
             stop_token_ids=self._renderer.stop_token_ids,
             version=self._version,
             priority=BACKGROUND,
+            cache_salt=SYSTEM_SALT,
         )
         token_ids: list[int] = []
         finish_reason = None

@@ -22,6 +22,7 @@ from math import exp, log
 from openclaw_rl.protocols import Engine, Renderer
 from openclaw_rl.types import (
     BACKGROUND,
+    SYSTEM_SALT,
     GenerateRequest,
     LineKind,
     Message,
@@ -178,6 +179,7 @@ class Prober:
             sequences=tuple(prompt + said for prompt, said in asked),
             starts=tuple(len(prompt) for prompt, _ in asked),
             version=version,
+            cache_salt=SYSTEM_SALT,
         )
         scored = iter(await self._engine.score(request))
         return [next(scored).logprobs if said else () for _, said in passages]
@@ -191,6 +193,7 @@ class Prober:
             version=version,
             priority=BACKGROUND,
             exact=True,
+            cache_salt=SYSTEM_SALT,
         )
         deltas = [delta async for delta in self._engine.generate(request)]
         ids = tuple(token for delta in deltas for token in delta.token_ids)

@@ -8,21 +8,21 @@
 Rows go last: killed before that, the same command finds the conversation and does the rest; killed after it, the next
 start erases what is left (`resume`), and a server does so as soon as nobody holds an old snapshot. Version rows stay,
 without a word about what they learned from, because their numbers are never given twice. The line's running mean of
-rewards starts anew. What a process holds in memory leaves with the version that it belongs to, or when it is needed
-elsewhere.
+rewards starts anew. The engine's cache forgets the conversation with all others of its user on that line, for they
+share beginnings; what else a process holds in memory leaves with its version, or when it is needed elsewhere.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from openclaw_rl.errors import OpenClawError, StoreError, TrainError
 from openclaw_rl.protocols import LearningStore, WeightsKeeper
-from openclaw_rl.types import TRACES_LEFT, Lesson, Undone
+from openclaw_rl.types import TRACES_LEFT, Lesson, Session, Undone
 
 log = logging.getLogger("openclaw_rl.release")
 
@@ -50,7 +50,8 @@ class Forgotten:
 class Forgetting:
     """Forgets, for a server or without one.
 
-    `take_back` undoes a lesson. Inside `let_go` nobody adds to its sessions. `erase` leaves no trace of what was
+    `take_back` undoes a lesson. Inside `let_go` nobody adds to its sessions. `forget_cache`: nothing that the engine
+    computed of sessions is found any more, also where no engine runs. `erase` leaves no trace of what was
     deleted; False if it cannot yet.
     """
 
@@ -58,6 +59,7 @@ class Forgetting:
     keeper: WeightsKeeper
     take_back: Callable[[Lesson], Awaitable[Undone]]
     let_go: Callable[[Sequence[str]], AbstractContextManager[None]]
+    forget_cache: Callable[[Collection[Session]], Awaitable[None]]
     forget_records: Callable[[Lesson], None]
     erase: Callable[[], Awaitable[bool]]
 
@@ -68,11 +70,13 @@ class Forgetting:
         """
         with self.let_go(lesson.sessions):
             pass  # before anything is changed: a session that is being answered cannot go
+        sessions = [found for name in lesson.sessions if (found := await self.log.get_session(name)) is not None]
         for _ in range(MAX_ROUNDS):
             undone = await self.take_back(lesson)
             await self._remove_files(lesson.line, undone.plan.holding)
             await asyncio.to_thread(self.forget_records, lesson)
             with self.let_go(lesson.sessions):
+                await self.forget_cache(sessions)
                 if await self.log.forget(lesson, undone.plan):
                     break
         else:

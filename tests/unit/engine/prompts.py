@@ -24,7 +24,7 @@ def chat(tokenizer: Tokenizer, text: str, *, answer: str = "") -> list[int]:
 
 
 def ask(
-    token_ids: Iterable[int], request_id: str = "r", version: str | None = None, **sampling: Json
+    token_ids: Iterable[int], request_id: str = "r", version: str | None = None, *, salt: str = "ann", **sampling: Json
 ) -> GenerateRequest:
     """A request with 100 tokens at most, unless `sampling` says otherwise."""
     return GenerateRequest(
@@ -32,6 +32,7 @@ def ask(
         token_ids=list(token_ids),
         sampling=Sampling(**{"max_tokens": 100, **sampling}),
         version=version,
+        cache_salt=salt,
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +57,9 @@ class Scorer:
         raise NotImplementedError
 
     async def retire(self, version: str) -> None:
+        raise NotImplementedError
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
         raise NotImplementedError
 
     async def state(self) -> EngineState:

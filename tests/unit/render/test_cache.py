@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from openclaw_rl.render.cache import SizedCache, WordEncoder
+from openclaw_rl.render.cache import SizedCache, WordEncoder, owned_by
 from openclaw_rl.render.vocabulary import Vocabulary
 
 
@@ -121,3 +121,19 @@ def test_what_exceeds_the_whole_cache_is_not_kept() -> None:
     cache.put("a", 1, 6)
     cache.put("b", 2, 11)
     assert (cache.get("a"), cache.get("b")) == (1, None)
+
+
+def test_each_owner_finds_what_is_its_own() -> None:
+    cache: SizedCache[str, int] = SizedCache(10)
+    with owned_by("ann"):
+        cache.put("a", 1, 4)
+        with owned_by("bob"):
+            assert cache.get("a") is None
+            cache.put("a", 2, 4)
+        assert cache.get("a") == 1
+    assert cache.get("a") is None
+    cache.put("b", 3, 4)
+    with owned_by("bob"):
+        assert cache.get("a") is None, "one bound for all: what was used longest ago went"
+    with owned_by("ann"):
+        assert cache.get("a") == 1

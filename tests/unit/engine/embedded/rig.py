@@ -133,6 +133,8 @@ def answer(
     priority: int = 0,
     stop: tuple[int, ...] = (),
     exact: bool = False,
+    salt: str = "ann",
+    num_shareable: int = 0,
     **options: object,
 ) -> AnswerJob:
     sampling = Sampling(max_tokens=max_tokens, **{"temperature": 0.0, **options})  # type: ignore[arg-type]
@@ -143,12 +145,14 @@ def answer(
         stop_token_ids=stop,
         priority=priority,
         exact=exact,
+        cache_salt=salt,
+        num_shareable=num_shareable,
     )
     return AnswerJob(request, given or weights(), max_tokens)
 
 
 def reading(token_ids: Sequence[int], start: int, given: EngineWeights | None = None, **options: object) -> ReadingJob:
-    settings = {"temperature": 1.0, "top": 0, "priority": 1, **options}
+    settings = {"temperature": 1.0, "top": 0, "priority": 1, "salt": "ann", **options}
     return ReadingJob(list(token_ids), start, given or weights(), **settings)  # type: ignore[arg-type]
 
 

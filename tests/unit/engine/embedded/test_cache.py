@@ -41,9 +41,22 @@ def fill(strand: Strand[TensorStorage], token_ids: Sequence[int], version: str =
 
 
 def taken(
-    strands: Strands[TensorStorage], token_ids: Sequence[int], *, room: int | None = None, version: str = "v0"
+    strands: Strands[TensorStorage],
+    token_ids: Sequence[int],
+    *,
+    room: int | None = None,
+    version: str = "v0",
+    salt: str = "ann",
+    num_shareable: int = 0,
 ) -> Strand[TensorStorage]:
-    strand = strands.take(token_ids, version, lambda other: other == version, room=room or len(token_ids))
+    strand = strands.take(
+        token_ids,
+        version,
+        lambda other: other == version,
+        room=room or len(token_ids),
+        salt=salt,
+        num_shareable=num_shareable,
+    )
     assert strand is not None
     return strand
 
@@ -122,7 +135,7 @@ def test_the_least_recently_used_idle_strand_goes_first_and_busy_ones_stay() -> 
         strand = taken(strands, range(100 * i, 100 * i + 60))
         fill(strand, range(100 * i, 100 * i + 60))
         held.append(strand)
-    assert strands.take(range(900, 960), "v0", anything, room=60) is None
+    assert strands.take(range(900, 960), "v0", anything, room=60, salt="ann") is None
     for i in (2, 0):
         strands.release(held[i])
     fifth = taken(strands, range(900, 960))
@@ -226,7 +239,7 @@ def test_whatever_happens_a_strand_holds_its_own_tokens(data: st.DataObject) -> 
             continue
         trunk, branch = data.draw(st.integers(1, 100)), data.draw(st.integers(0, 3))
         prompt = [*range(trunk), *range(1000 * branch, 1000 * branch + data.draw(st.integers(1, 60)))]
-        taken_strand = strands.take(prompt, "v0", anything, room=len(prompt))
+        taken_strand = strands.take(prompt, "v0", anything, room=len(prompt), salt="ann")
         if taken_strand is None:
             continue
         assert holds(taken_strand, prompt[: taken_strand.length])
@@ -236,3 +249,96 @@ def test_whatever_happens_a_strand_holds_its_own_tokens(data: st.DataObject) -> 
         assert all(holds(strand, strand.token_ids) for strand in busy)
         assert len(set(map(id, busy))) == len(busy)
         assert strands.num_tokens <= strands.max_tokens
+
+
+def test_another_salt_finds_nothing_of_a_strand() -> None:
+    strands = make()
+    first = taken(strands, range(100))
+    fill(first, range(100))
+    strands.release(first)
+    other = taken(strands, range(100), salt="bob")
+    assert (other.length, other.num_own) == (0, 0)
+    assert taken(strands, range(100), salt="ann").num_own == 99
+
+
+@pytest.mark.parametrize(
+    ("lends", "borrows", "shared"), [(0, 50, 0), (50, 0, 0), (30, 50, 30), (50, 40, 40), (99, 99, 60)]
+)
+def test_another_salt_copies_as_much_of_the_beginning_as_both_allow(lends: int, borrows: int, shared: int) -> None:
+    strands = make()
+    first = taken(strands, range(100), num_shareable=lends)
+    fill(first, range(100))
+    strands.release(first)
+    other = taken(strands, [*range(60), *range(900, 960)], salt="bob", num_shareable=borrows)
+    assert other is not first
+    assert (other.length, other.num_own) == (shared, 0), "what another left is used, and not told"
+    assert holds(other, range(shared))
+    assert holds(first, range(100))
+
+
+def test_what_is_told_does_not_depend_on_what_another_left() -> None:
+    strands = make()
+    for salt, size in (("bob", 90), ("ann", 40)):
+        strand = taken(strands, range(size), salt=salt, num_shareable=100)
+        fill(strand, range(strand.length, size))
+        strands.release(strand)
+    again = taken(strands, range(100), num_shareable=100)
+    assert (again.length, again.num_own) == (90, 40), "the other's goes further, one's own is told"
+
+
+def test_what_has_no_salt_is_lent_to_nobody_and_ends_with_its_request() -> None:
+    strands = make()
+    nameless = taken(strands, range(100), salt="", num_shareable=100)
+    fill(nameless, range(100))
+    for salt in ("", "ann"):
+        strand = taken(strands, range(100), salt=salt, num_shareable=100)
+        assert strand.length == 0
+        strands.drop(strand)
+    strands.release(nameless)
+    assert len(strands) == 0
+
+
+def test_a_forgotten_salt_loses_idle_strands_at_once_and_busy_ones_when_released() -> None:
+    strands = make()
+    idle, busy = taken(strands, range(100)), taken(strands, range(500, 600))
+    fill(idle, range(100))
+    fill(busy, range(500, 600))
+    strands.release(idle)
+    others = taken(strands, range(900, 960), salt="bob")
+    fill(others, range(900, 960))
+    strands.forget_salts({"ann"})
+    assert len(strands) == 2
+    assert taken(strands, range(100)).length == 0
+    assert taken(strands, range(500, 600)).length == 0, "nobody takes of a busy one either"
+    assert holds(busy, range(500, 600)), "who computes on it goes on"
+    strands.release(busy)
+    strands.release(others)
+    assert taken(strands, range(900, 961), salt="bob").length == 60
+
+
+@given(st.data())
+def test_whatever_others_do_the_same_requests_find_the_same(data: st.DataObject) -> None:
+    """One salt's requests, once alone and once between those of others, some of which share its very words."""
+    small = st.tuples(st.integers(1, 90), st.integers(0, 2), st.integers(1, 60))
+    mine = data.draw(st.lists(small, min_size=1, max_size=6))
+    theirs = data.draw(
+        st.lists(st.lists(st.tuples(st.sampled_from(["bob", "eve"]), small), max_size=3), min_size=6, max_size=6)
+    )
+
+    def ask(strands: Strands[TensorStorage], salt: str, drawn: tuple[int, int, int]) -> int:
+        trunk, branch, size = drawn
+        prompt = [*range(trunk), *range(1000 * branch, 1000 * branch + size)]
+        strand = taken(strands, prompt, salt=salt)
+        assert holds(strand, prompt[: strand.length])
+        fill(strand, prompt[strand.length :])
+        strands.release(strand)
+        return strand.num_own
+
+    alone, among = make(), make()
+    expected = [ask(alone, "ann", drawn) for drawn in mine]
+    found = []
+    for drawn, others in zip(mine, theirs, strict=False):
+        for salt, their in others:
+            ask(among, salt, their)
+        found.append(ask(among, "ann", drawn))
+    assert found == expected

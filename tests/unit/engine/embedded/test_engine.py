@@ -261,6 +261,7 @@ async def test_scores_equal_a_plain_forward_and_a_shared_prefix_is_paid_once(eng
         sequences=tuple((*PROMPT, *tail) for tail in tails),
         starts=tuple(len(PROMPT) for _ in tails),
         top_logprobs=2,
+        cache_salt="ann",
     )
     await engine.publish(publication("v1"))
     for version in ("v0", "v1"):
@@ -274,6 +275,53 @@ async def test_scores_equal_a_plain_forward_and_a_shared_prefix_is_paid_once(eng
     strands = engine._scheduler._strands._strands
     assert len(strands) <= 2 * len(tails)
     assert (await whole(engine, ask([*PROMPT, 1, 2], version="v0", max_tokens=1))).num_cached_tokens >= len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("num_shareable", [0, 20])
+async def test_what_another_salt_asked_shows_nowhere(engine: EmbeddedEngine, num_shareable: int) -> None:
+    """The same requests, beside somebody who said the very same before, and beside nobody: the same numbers."""
+    prompts = [PROMPT[:25], PROMPT, [*PROMPT, 7, 8], [*PROMPT[:30], 50, 51]]
+
+    async def told(salt: str) -> list[int]:
+        requests = (replace(ask(p, max_tokens=2, salt=salt), num_shareable=num_shareable) for p in prompts)
+        return [(await whole(engine, request)).num_cached_tokens for request in requests]
+
+    alone = await told("first")
+    assert alone[0] == 0
+    assert alone[1] >= 24
+    assert await told("second") == alone
+
+
+async def test_forgotten_words_are_found_by_nobody(engine: EmbeddedEngine) -> None:
+    assert (await whole(engine, ask(PROMPT, max_tokens=2))).num_cached_tokens == 0
+    async with aclosing(engine.generate(ask([*PROMPT, 5], max_tokens=400))) as running:
+        await anext(running)
+        await engine.forget_cache({"ann"})
+        assert (await whole(engine, ask(PROMPT, max_tokens=2))).num_cached_tokens == 0, "nor those of a running answer"
+        await engine.forget_cache({"ann"})
+    assert (await whole(engine, ask([*PROMPT, 5, 6], max_tokens=2))).num_cached_tokens == 0
+
+
+async def test_a_job_in_line_when_its_salt_is_forgotten_leaves_nothing() -> None:
+    engine = make(max_active=1)
+    first = asyncio.ensure_future(whole(engine, ask([3, *PROMPT], max_tokens=60, salt="bob")))
+    waiting = asyncio.ensure_future(whole(engine, ask(PROMPT, max_tokens=2)))
+    await asyncio.sleep(0)
+    await engine.forget_cache({"ann"})
+    assert (await first).finish_reason == (await waiting).finish_reason == "length"
+    assert (await whole(engine, ask(PROMPT, max_tokens=2))).num_cached_tokens == 0
+    assert (await whole(engine, ask([3, *PROMPT], max_tokens=2, salt="bob"))).num_cached_tokens > 0
+    await engine.close()
+
+
+async def test_a_request_without_a_salt_leaves_and_finds_nothing(engine: EmbeddedEngine) -> None:
+    for _ in range(2):
+        assert (await whole(engine, ask(PROMPT, max_tokens=2, salt=""))).num_cached_tokens == 0
+    sequences = tuple((*PROMPT, *tail) for tail in ([1, 2, 3], [4, 5]))
+    scored = ScoreRequest(request_id="s", sequences=sequences, starts=(len(PROMPT),) * 2)
+    await engine.score(scored)
+    await whole(engine, ask([9], max_tokens=1, salt=""))  # a step later
+    assert len(engine._scheduler._strands) == 0
 
 
 async def test_a_cancelled_score_leaves_nothing_behind(engine: EmbeddedEngine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -323,6 +323,9 @@ async def test_every_part_of_a_score_request_reaches_the_engine(tokenizer_folder
             seen.append(publication)
             await super().publish(publication)
 
+        async def forget_cache(self, salts: Collection[str]) -> None:
+            seen.append(salts)
+
     request = ScoreRequest(
         request_id="j", sequences=((1, 2), (3, 4, 5)), starts=(1, 2), temperature=0.25, version="v0", priority=-1
     )
@@ -332,7 +335,8 @@ async def test_every_part_of_a_score_request_reaches_the_engine(tokenizer_folder
         await client.score(request)
         await whole(client, asked)
         await client.publish(published)
-    assert seen == [request, asked, published]
+        await client.forget_cache({"5a17", "5a18"})
+    assert seen == [request, asked, published, {"5a17", "5a18"}]
 
 
 async def test_a_score_is_one_json_object(tokenizer_folder: Path, tmp_path: Path) -> None:

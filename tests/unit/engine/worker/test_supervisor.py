@@ -497,6 +497,20 @@ async def test_scores_pass_through_and_wait_for_the_worker(
         assert await engine.score(request) == (first,)
 
 
+async def test_a_worker_that_is_gone_took_its_cache_with_it(
+    tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    socket = tmp_path / "s"
+    async with supervised(command(socket, tokenizer_folder), socket) as supervisor:
+        engine = supervisor.engine
+        await engine.state()
+        await engine.forget_cache({"5a17"})
+        os.kill(worker_pid(caplog), signal.SIGKILL)
+        await engine.forget_cache({"5a17"})  # it is not seen to be dead yet
+        assert not supervisor.is_ready
+        await engine.forget_cache({"5a17"})  # and now nobody is asked
+
+
 async def test_a_score_that_is_lost_says_so(
     tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

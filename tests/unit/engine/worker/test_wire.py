@@ -15,6 +15,7 @@ from openclaw_rl.types import (
     Delta,
     EngineState,
     GenerateRequest,
+    Json,
     Publication,
     Sampling,
     Scored,
@@ -44,6 +45,8 @@ REQUEST = GenerateRequest(
     version="v3",
     priority=5,
     exact=True,
+    cache_salt="5a17",
+    num_shareable=2,
 )
 
 SCORE = ScoreRequest(
@@ -54,6 +57,7 @@ SCORE = ScoreRequest(
     top_logprobs=2,
     version="v3",
     priority=-4,
+    cache_salt="5a17",
 )
 PUBLICATION = Publication(version="v3", weights=folder_ref("/weights/v3", "ab" * 32), live=False)
 
@@ -120,6 +124,9 @@ def test_what_a_request_leaves_out_is_the_default() -> None:
         (body(priority="high"), "priority"),
         (body(priority=True), "priority"),
         (body(priority=0.5), "priority"),
+        (body(cache_salt=""), "cache_salt"),
+        (body(cache_salt=7), "cache_salt"),
+        (body(num_shareable=-1), "num_shareable"),
         (body() | {"sampling_params": None}, "sampling_params"),
         (body(sampling_params={"max_tokens": 0}), "max_tokens"),
         (body(sampling_params={"max_tokens": None}), "max_tokens"),
@@ -206,6 +213,7 @@ def test_a_score_request_survives_the_wire() -> None:
         "temperature": 0.5,
         "top_logprobs": 2,
         "priority": -4,
+        "cache_salt": "5a17",
     }
 
 
@@ -311,3 +319,13 @@ def test_the_state_survives_the_wire() -> None:
 
 def test_bytes_are_plain_json() -> None:
     assert json.loads(wire.dumps({"a": [1, 2.5, "é"]})) == {"a": [1, 2.5, "é"]}
+
+
+def test_the_salts_to_forget_are_named() -> None:
+    assert wire.salts_from_json(wire.salts_to_json({"a", "b"})) == {"a", "b"}
+
+
+@pytest.mark.parametrize("raw", [[], {}, {"salts": "ab"}, {"salts": [""]}, {"salts": [1]}])
+def test_salts_that_are_none_are_refused(raw: Json) -> None:
+    with pytest.raises(EngineRefused, match="JSON object|salts must be"):
+        wire.salts_from_json(raw)

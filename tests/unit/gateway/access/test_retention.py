@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -60,10 +60,21 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
         yield store
 
 
+class Cache(ScriptedEngine):
+    """Notes what it is to forget."""
+
+    def __init__(self, model: Path) -> None:
+        super().__init__(model, ScriptedOptions(tokens_per_s=0))
+        self.forgotten: list[Collection[str]] = []
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        self.forgotten.append(salts)
+
+
 @pytest.fixture
 def gateway(store: SqliteStore, model: Path, renderer: Renderer, clock: Clock) -> Gateway:
     return Gateway(
-        engine=ScriptedEngine(model, ScriptedOptions(tokens_per_s=0)),
+        engine=Cache(model),
         renderer=renderer,
         store=store,
         sessions=Sessions(timeout_s=3600, new_id=lambda: "new", clock=clock),
@@ -366,3 +377,15 @@ async def test_a_disk_that_fails_delays_it_only(gateway: Gateway, clock: Clock) 
     await done.wait()
     running.cancel()
     assert slept == [AGAIN_S, DAY_S]
+
+
+async def test_the_engines_cache_forgets_what_is_deleted(
+    gateway: Gateway, retention: Retention, store: SqliteStore, clock: Clock
+) -> None:
+    await remember(store, "s-old", "old", clock() - 31 * DAY_S)
+    await remember(store, "s-new", "new", clock())
+    known = await store.lessons.get_session("s-old")
+    assert known is not None
+    assert await retention.sweep() == 1
+    assert isinstance(gateway.engine, Cache)
+    assert gateway.engine.forgotten == [gateway.salts.touched_by(known)]

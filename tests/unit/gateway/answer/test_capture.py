@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from pathlib import Path
 
 import pytest
@@ -150,6 +150,9 @@ class Mortal:
 
     async def retire(self, version: str) -> None:
         await self._inner.retire(version)
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        await self._inner.forget_cache(salts)
 
     async def state(self) -> EngineState:
         return await self._inner.state()

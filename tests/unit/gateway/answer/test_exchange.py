@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable, RequestError
 from openclaw_rl.gateway.answer.exchange import Background, Exchange, Gateway
+from openclaw_rl.gateway.answer.heads import Heads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.sessions.identify import Identity, NoTrain
 from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import Renderer
+from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import (
     Delta,
@@ -348,3 +351,75 @@ async def test_an_agents_requests_are_answered_by_its_environments_line(gateway:
     assert asked_for == ["env:terminal", "ann"]
     assert gateway.sessions.knows("ann", "e-1/main")
     assert gateway.sessions.knows("ann", "main")
+
+
+class Noting(ScriptedEngine):
+    """Notes what it is asked, and what it is to forget."""
+
+    def __init__(self, model: Path) -> None:
+        super().__init__(model, ScriptedOptions(tokens_per_s=0))
+        self.asked: list[GenerateRequest] = []
+        self.forgotten: list[Collection[str]] = []
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        self.asked.append(request)
+        async for delta in super().generate(request):
+            yield delta
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
+        self.forgotten.append(salts)
+
+
+@pytest.mark.parametrize("shares", [False, True])
+async def test_requests_say_whose_they_are_and_what_of_them_is_shared(
+    gateway: Gateway, model: Path, shares: bool
+) -> None:
+    engine = Noting(model)
+    noted = replace(gateway, engine=engine, heads=Heads(gateway.renderer) if shares else None)
+    system = says("You are brief.", "system")
+    first = await answer(noted, system, says("hi"))
+    await answer(noted, system, says("hi"), first.message, says("go on"))
+    await answer(noted, system, says("something else"), no_train="session")
+    salts, shared = ([getattr(one, name) for one in engine.asked] for name in ("cache_salt", "num_shareable"))
+    assert salts[0] == salts[1] != salts[2]
+    assert all(salts)
+    assert engine.forgotten == [], "a session that was private from the beginning left nothing elsewhere"
+    assert [num > 0 for num in shared] == [shares, shares, False]
+    if shares:
+        assert noted.renderer.decode(engine.asked[1].token_ids[: shared[1]]).endswith(("user", "user\n"))
+
+
+async def test_a_private_session_leaves_nothing_in_the_engines_cache(gateway: Gateway, model: Path) -> None:
+    engine = Noting(model)
+    noted = replace(gateway, engine=engine)
+    first = await answer(noted, says("hi"))
+    private = await answer(noted, says("hi"), first.message, says("keep this"), no_train="session")
+    before, after = (one.cache_salt for one in engine.asked)
+    assert [before in salts for salts in engine.forgotten] == [True], "what was said before it turned private"
+    await answer(noted, says("hi"), first.message, says("keep this"), private.message, says("yes"), no_train="session")
+    assert len(engine.forgotten) == 1, "it stays until the session ends"
+    ended = noted.sessions.end(first.session)
+    assert ended is not None
+    await noted.end_session(ended)
+    assert engine.forgotten[1:] == [{after}]
+    assert noted.memory._turns == {}
+
+
+@pytest.mark.parametrize("size", [10, 20_000], ids=["on the loop", "in a thread"])
+async def test_a_text_is_encoded_anew_for_another_user(gateway: Gateway, model: Path, size: int) -> None:
+    """Else the time that a prompt takes would tell whether somebody else said the very same."""
+    fresh: Any = load_renderer(model, "smollm2-135m-instruct")
+    vocabulary, gateway = fresh._vocabulary, replace(gateway, renderer=fresh)
+    text, encoded = "the secret " * size, list[str]()
+    plain = vocabulary._words.encode
+
+    def noting(told: str) -> Any:
+        encoded.append(told)
+        return plain(told)
+
+    vocabulary._words.encode = noting
+    for user, times in (("ann", 1), ("ann", 1), ("bob", 2), ("bob", 2)):
+        asked = Request(messages=(says(text),), sampling=Sampling(max_tokens=4))
+        identity = Identity(client="test", session_key=None, kind="main")
+        await gateway.begin(asked, identity, user=user, digest=f"{len(encoded)}", dialect="chat")
+        assert len([told for told in encoded if text in told]) == times

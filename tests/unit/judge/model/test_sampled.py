@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -60,6 +60,9 @@ class FakeEngine:
         raise NotImplementedError
 
     async def retire(self, version: str) -> None:
+        raise NotImplementedError
+
+    async def forget_cache(self, salts: Collection[str]) -> None:
         raise NotImplementedError
 
     async def state(self) -> EngineState:

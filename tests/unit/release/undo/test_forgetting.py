@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from openclaw_rl.errors import NotFound
 from openclaw_rl.protocols import LearningStore
 from openclaw_rl.release.undo.forgetting import MAX_ROUNDS, Forgetting, NotForgotten
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import TRACES_LEFT, Episode, Lesson, Undoing, Undone
+from openclaw_rl.types import TRACES_LEFT, Episode, Lesson, Session, Undoing, Undone
 from openclaw_rl.wiring.commands import make_commands
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples
@@ -138,6 +138,7 @@ async def test_stopped_anywhere_the_next_try_leaves_nothing(store: SqliteStore, 
 
     class DyingLog:
         versions, forget = store.lessons.versions, staticmethod(die)
+        get_session = store.lessons.get_session
         flag, set_flag = store.lessons.flag, store.lessons.set_flag
 
     changes: Any = {stage: DyingLog() if stage == "log" else die}
@@ -186,6 +187,9 @@ class Learning:
         self.left -= 1
         return self.left < 0
 
+    async def get_session(self, name: str) -> Session | None:
+        return None
+
     async def flag(self, name: str) -> str | None:
         return None
 
@@ -201,6 +205,8 @@ async def test_what_is_learned_meanwhile_is_taken_back_too() -> None:
     async def erase() -> bool:
         return True
 
+    async def forget_cache(_: Collection[Session]) -> None: ...
+
     def over(log: Learning) -> Forgetting:
         return Forgetting(
             log=cast("LearningStore", log),
@@ -208,6 +214,7 @@ async def test_what_is_learned_meanwhile_is_taken_back_too() -> None:
             take_back=log.take_back,
             let_go=lambda _: nullcontext(),
             forget_records=lambda _: None,
+            forget_cache=forget_cache,
             erase=erase,
         )
 
@@ -219,3 +226,16 @@ async def test_what_is_learned_meanwhile_is_taken_back_too() -> None:
     with pytest.raises(NotForgotten, match="stop the server"):
         await over(always).forget(lesson)
     assert always.taken_back == MAX_ROUNDS
+
+
+async def test_the_engines_cache_forgets_before_the_rows_go(store: SqliteStore, tmp_path: Path) -> None:
+    await learned(store, tmp_path)
+    forgotten: list[list[str]] = []
+
+    async def forget_cache(sessions: Collection[Session]) -> None:
+        forgotten.append([session.id for session in sessions])
+        assert await store.lessons.get_session("marker-1") is not None, "killed here, the same command does it again"
+
+    whole = commands(store, tmp_path)
+    await replace(whole, forgetting=replace(whole.forgetting, forget_cache=forget_cache)).forget(session="marker-1")
+    assert forgotten == [["marker-1"]]

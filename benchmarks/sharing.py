@@ -1,0 +1,155 @@
+"""What it costs that users share no cache: people whose agents send the same long head, apart and with shared heads.
+
+    python benchmarks/sharing.py [--json] [--quick] [--users N] [--head TOKENS] [--device cuda]
+
+Each user's agent opens with the same system prompt and tools, then 40 tokens of the user's own, and goes on once. They
+come one after the other, so that the first has been read when the second comes. `apart` is the default
+(`engine.share_heads` off): every user's head is read anew. `shared` is the same with it on. Counted are the tokens that
+went through the model. The cache has room for all, as nothing else is to be measured.
+
+There are 32 users, and on a GPU the head has 11,000 tokens, the size of OpenClaw's. On a CPU it is scaled down to a
+sixteenth, with `--quick` to a thirty-second: the smaller the head beside a user's own words, the smaller the ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
+
+from torch import Tensor
+
+from benchmarks.engines import architecture, has_gpu, open_engine, parser, prompt_ids, show, stream
+from openclaw_rl.engine.embedded.runner import NetworkRunner, SequencePiece
+from openclaw_rl.types import BASE_VERSION
+
+HEAD, USERS, OWN, ANSWER = 11_000, 32, 40, 4
+
+FIGURES = {
+    "users": ("users", ""),
+    "head_tokens": ("tokens of the head that all send", ""),
+    "tokens_apart": ("tokens computed, apart", ""),
+    "tokens_shared": ("tokens computed, heads shared", ""),
+    "tokens_apart_over_shared": ("  apart over shared", ""),
+    "seconds_apart": ("time of all requests, apart, s", ""),
+    "seconds_shared": ("time of all requests, heads shared, s", ""),
+    "seconds_apart_over_shared": ("  apart over shared", ""),
+    "ttft_first_apart_s": ("a user's first turn: time to first token, apart, s (median)", ""),
+    "ttft_first_shared_s": ("  heads shared", ""),
+    "ttft_next_apart_s": ("a user's next turn: time to first token, apart, s (median)", ""),
+    "ttft_next_shared_s": ("  heads shared", ""),
+    "seconds": ("length of the run, s", ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """All users with one way of sharing."""
+
+    num_tokens: int
+    seconds: float
+    firsts_s: Sequence[float]
+    nexts_s: Sequence[float]
+
+
+async def run(*, num_users: int, num_head: int, shares: bool, threads: int | None) -> Run:
+    """Every user's first turn, and the next one."""
+    arch = architecture()
+    most = num_head + 2 * (OWN + ANSWER)
+    bytes_per_token = 2 * arch.num_layers * arch.num_kv_heads * arch.head_dim * (2 if has_gpu() else 4)
+    room = (num_users + 2) * (most + 128) * bytes_per_token
+    engine = open_engine(threads=threads, context_window=most + 128, kv_bytes=room)
+    runner = engine._versions[BASE_VERSION].weights.runner  # what is counted shows nowhere else
+    assert isinstance(runner, NetworkRunner)
+    counted = _count(runner)
+    head = prompt_ids(arch, num_head)
+    num_shareable = num_head if shares else 0
+    firsts, nexts = list[float](), list[float]()
+    await stream(engine, prompt_ids(arch, num_head, seed=9), max_tokens=2, salt="warm-up")
+    del counted[:]
+    began_at = time.perf_counter()
+    for user in range(num_users):
+        prompt = [*head, *prompt_ids(arch, OWN, seed=1 + user)]
+        salt = f"user {user}"
+        first = await stream(engine, prompt, max_tokens=ANSWER, salt=salt, num_shareable=num_shareable)
+        prompt += [*first.token_ids, *prompt_ids(arch, OWN, seed=1000 + user)]
+        following = await stream(engine, prompt, max_tokens=ANSWER, salt=salt, num_shareable=num_shareable)
+        assert first.num_cached == 0, "what others left is not told"
+        firsts.append(first.ttft_s)
+        nexts.append(following.ttft_s)
+    seconds = time.perf_counter() - began_at
+    await engine.close()
+    return Run(num_tokens=sum(counted), seconds=seconds, firsts_s=firsts[1:], nexts_s=nexts[1:])
+
+
+def _count(runner: NetworkRunner) -> list[int]:
+    """The tokens of every pass that reads prompts, as they come."""
+    counted, plain = list[int](), runner.run
+
+    def counting(pieces: Sequence[SequencePiece]) -> list[Tensor]:
+        counted.append(sum(len(piece.token_ids) for piece in pieces))
+        return plain(pieces)
+
+    counting_runner: Any = runner
+    counting_runner.run = counting
+    return counted
+
+
+def arguments() -> argparse.Namespace:
+    made = parser("Measure what it costs that users share no cache.")
+    made.add_argument("--users", type=int, default=USERS, help=f"how many users; {USERS}")
+    made.add_argument("--head", type=int, default=None, help="tokens of the head; 11000 on a GPU, scaled down on a CPU")
+    made.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
+    )
+    chosen = made.parse_args()
+    if chosen.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before the first look at one
+    if chosen.device == "cuda" and not has_gpu():
+        made.error("--device cuda: there is no GPU here")
+    scale = 1 if has_gpu() else 32 if chosen.quick else 16
+    chosen.head = chosen.head or HEAD // scale
+    if chosen.users < 2 or chosen.head < 64:
+        made.error("--users must be at least 2 and --head at least 64")
+    return chosen
+
+
+def main() -> int:
+    chosen, began_at = arguments(), time.monotonic()
+    if chosen.head < HEAD:
+        print(f"a head of {chosen.head:,} tokens stands for one of {HEAD:,}")
+
+    def measured(*, shares: bool) -> Run:
+        return asyncio.run(run(num_users=chosen.users, num_head=chosen.head, shares=shares, threads=chosen.threads))
+
+    apart, shared = measured(shares=False), measured(shares=True)
+    found = {
+        "users": chosen.users,
+        "head_tokens": chosen.head,
+        "tokens_apart": apart.num_tokens,
+        "tokens_shared": shared.num_tokens,
+        "tokens_apart_over_shared": apart.num_tokens / shared.num_tokens,
+        "seconds_apart": apart.seconds,
+        "seconds_shared": shared.seconds,
+        "seconds_apart_over_shared": apart.seconds / shared.seconds,
+        "ttft_first_apart_s": median(apart.firsts_s),
+        "ttft_first_shared_s": median(shared.firsts_s),
+        "ttft_next_apart_s": median(apart.nexts_s),
+        "ttft_next_shared_s": median(shared.nexts_s),
+        "seconds": time.monotonic() - began_at,
+    }
+    show(FIGURES, found, as_json=chosen.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
