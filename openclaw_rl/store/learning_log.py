@@ -235,11 +235,14 @@ class LearningLog:
     async def forget(self, lesson: Lesson, plan: Undoing) -> bool:
         """Deletes every row of the lesson's sessions; False if a step learned from them since `plan`.
 
-        Everything that is put after this call comes after the deletion.
+        One transaction for what was learned and one for each session, so that a turn that is written meanwhile waits
+        for one of them at most. Killed in between, what is left is sessions that teach nothing.
         """
-        for session in lesson.sessions:
-            self._on_delete(session)
-        return await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
+        is_clear = await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
+        if is_clear:
+            for session in lesson.sessions:
+                await self.delete_session(session)
+        return is_clear
 
     async def delete_session(self, session: str) -> None:
         """Every row of it. Everything that is put after this call comes after the deletion."""

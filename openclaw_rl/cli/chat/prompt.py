@@ -15,7 +15,7 @@ class TypedLines:
     """Messages as a person types them. They end at Ctrl-D, or when Ctrl-C comes twice without a line in between.
 
     Enter sends; Alt-Enter and pasted line breaks stay in the message. Keys pressed during an answer are not echoed
-    into it, and are there when the next prompt appears. The up key finds what is typed and, before that, `said`; nothing
+    into it, and are there when the next prompt appears. The up key finds what is typed and, before that, `said`; none
     of it is kept in a file.
     """
 

@@ -223,6 +223,13 @@ def set_flag(connection: Connection, name: str, value: str | None) -> None:
         connection.execute(insert(schema.meta).values(name=f"flag.{name}", value=value))
 
 
+def end_learning(connection: Connection, session: str) -> None:
+    """Nobody learns from it any more, whatever is still said."""
+    for table in (schema.sample, schema.task):
+        connection.execute(delete(table).where(table.c.session == session))
+    connection.execute(update(schema.session).where(schema.session.c.id == session).values(opted_out=True))
+
+
 def delete_session(connection: Connection, session: str) -> None:
     """Every row of it. What its rows left elsewhere in the files is to be erased: `TRACES_LEFT` says so."""
     for table in _BY_SESSION:

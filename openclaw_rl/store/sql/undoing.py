@@ -65,8 +65,8 @@ def undo(
 
 
 def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
-    """Every row of the lesson's sessions, and every name of theirs in rows that stay. False, and nothing is changed, if
-    a step learned from them since `plan` was made.
+    """Every name of the lesson's sessions in rows that stay, and what could be learned from these sessions; they are to
+    be deleted next. False, and nothing is changed, if a step learned from them since `plan` was made.
 
     The weights of the versions that held the lesson are gone already.
     """
@@ -77,7 +77,7 @@ def forget(connection: Connection, lesson: Lesson, plan: Undoing) -> bool:
     this = (_version.line == lesson.line, _version.number.in_(plan.holding))
     connection.execute(update(schema.version).where(*this).values(weights=None, gate="null", reason=FORGOTTEN))
     for session in lesson.sessions:
-        lessons.delete_session(connection, session)
+        lessons.end_learning(connection, session)
     for version in steps.versions(connection, lesson.line, every_model=True):
         _forget_in_version(connection, version, lesson)
     for step in taken:

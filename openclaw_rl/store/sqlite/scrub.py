@@ -29,8 +29,8 @@ _NODES = (2, 5)
 
 @dataclass(slots=True)
 class Layout:
-    """The pages of trees and the free ones as they were at a moment, each behind the page that names it: its node, 0 for
-    the root of a tree, its trunk in the list of free pages.
+    """The pages of trees and the free ones as they were at a moment, each behind the page that names it: its node (0
+    for the root of a tree), or its trunk in the list of free pages.
 
     Pages on which a long row goes on are in neither: SQLite writes these whole.
     """

@@ -1,4 +1,4 @@
-"""`doctor --deep` names each turn, session and version that is not what its digest says, and all others stay readable."""
+"""`doctor --deep` names each turn, session and version that is not what its digest says; all others stay readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is the store of one moment, whole, private and checked; what was restored is that store, wherever it lies."""
+"""A backup is the store of one moment, whole, private and checked; what was restored is that store, wherever it is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def fill(data_dir: Path) -> None:
         sha256 = make_weights(data_dir / "versions" / "v1")
         await take(store, planned(1, 0, "lesson.0"))
         weights = WeightsRef.of_folder(data_dir / "versions" / "v1" / "weights", sha256)
-        await store.lessons._transact(  # type: ignore[misc]
+        await store.lessons._transact(
             lambda c: c.exec_driver_sql("UPDATE version SET weights = ?, sha256 = ?", (weights.uri, sha256))
         )
     (data_dir / "key").write_text("ocrl-secret\n")
@@ -118,6 +118,11 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
+def link_key(copy: Path) -> None:
+    (copy / "key").unlink()
+    (copy / "key").symlink_to("/dev/null")
+
+
 def edit_manifest(copy: Path, **changes: object) -> None:
     told = json.loads((copy / MANIFEST).read_text())
     (copy / MANIFEST).write_text(json.dumps(told | changes))
@@ -130,7 +135,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "adapter_model.safetensors is not what was written",
     ),
     "a file that is gone": (lambda copy: (copy / "key").unlink(), "key is not there"),
-    "a link in its place": (lambda copy: ((copy / "key").unlink(), (copy / "key").symlink_to("/dev/null")), "key is"),
+    "a link in its place": (link_key, "key is not there"),
     "no manifest": (lambda copy: (copy / MANIFEST).unlink(), "is no backup: it has no manifest.json"),
     "half a manifest": (lambda copy: (copy / MANIFEST).write_text('{"format": 1'), "ValidationError in its manifest"),
     "a newer format": (lambda copy: edit_manifest(copy, format=2), "has format 2, this release knows 1"),

@@ -10,8 +10,20 @@ from typing import Any
 import pytest
 
 from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store.sql import undoing
 from openclaw_rl.store.sql.undoing import FORGOTTEN
-from openclaw_rl.types import Feedback, Judgement, Lesson, Sample, Skip, Step, Verdict, Version, WeightsRef
+from openclaw_rl.types import (
+    TRACES_LEFT,
+    Feedback,
+    Judgement,
+    Lesson,
+    Sample,
+    Skip,
+    Step,
+    Verdict,
+    Version,
+    WeightsRef,
+)
 from tests.factories.orders import sample
 from tests.factories.stored import put_lesson, put_samples, turn_of
 from tests.factories.weights import folder_ref
@@ -201,6 +213,22 @@ async def test_a_forgotten_session_leaves_no_word_behind(store: SqliteStore, tmp
     assert (reader.session("marker-1"), await waiting(store)) == (None, ["b.0"])
     assert (await store.lessons.baseline(LINE, "main")).count == 0
     assert await store.lessons.next_step_number(LINE) == 3, "no number is given twice"
+
+
+async def test_killed_before_the_sessions_go_nobody_learns_from_what_is_left(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    await put_samples(store, [made("marker-1"), made("marker-2"), made("b")])
+    lesson = Lesson(line=LINE, sessions=("marker-1", "marker-2"))
+    plan = (await store.lessons.undo(lesson, reason="forgotten")).plan
+    assert await store._transact(lambda connection: undoing.forget(connection, lesson, plan))
+    session = await store.lessons.get_session("marker-1")
+    assert (session is not None and session.opted_out, await waiting(store)) == (True, ["b.0"])
+    assert await store.lessons.flag(TRACES_LEFT) is not None
+    assert await store.lessons.forget(lesson, (await store.lessons.undo(lesson, reason="forgotten")).plan)
+    assert await store.erase()
+    assert (found_in(tmp_path, "marker-1"), found_in(tmp_path, "marker-2")) == ([], [])
+    assert [summary.session.id for summary in StoreReader.open(tmp_path).sessions()] == ["b"]
 
 
 async def forget(store: SqliteStore, *sessions: str) -> None:
