@@ -1,14 +1,16 @@
-"""One row for each suite: printed, and added as a line of JSON to the file that HARDENING_REPORT names."""
+"""One row of figures for each suite: printed, and appended to the file that `HARDENING_REPORT` names."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 
 def report(name: str, **figures: float | str) -> None:
-    """`name` is the suite's."""
-    print(f"{name}: " + ", ".join(f"{figure} {value}" for figure, value in figures.items()))
+    """One row."""
+    line = json.dumps({"suite": name, **figures})
+    print(line)
     if path := os.environ.get("HARDENING_REPORT"):
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"suite": name, **figures}) + "\n")
+        with Path(path).open("a") as file:
+            file.write(line + "\n")
