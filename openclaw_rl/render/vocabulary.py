@@ -30,6 +30,8 @@ TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>",
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 CACHE_BYTES = 64 * 2**20
+_WORTH_KEEPING = 512
+"""Characters of a text that is remembered: what people say is short and said once, and took room for nothing."""
 _TUPLE_BYTES = 40
 """An id in a cached tuple: a pointer and an int of its own."""
 
@@ -122,7 +124,8 @@ class Vocabulary:
         ids = self._cache.get(text)
         if ids is None:
             ids = tuple(self._words.encode(text) if self.encodes_by_words else self._encode_batch([text])[0])
-            self._cache.put(text, ids, 4 * len(text) + _TUPLE_BYTES * len(ids))
+            if len(text) >= _WORTH_KEEPING:
+                self._cache.put(text, ids, 4 * len(text) + _TUPLE_BYTES * len(ids))
         return ids
 
     def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from openclaw_rl.cli.chat.lines import COMMANDS
 from openclaw_rl.cli.client import ChatAnswer
-from openclaw_rl.cli.screen import printable
+from openclaw_rl.logs import printable
 from openclaw_rl.types import ReasoningDelta, TextDelta
 
 _REMARKS = {"length": "cut off at the token limit", "abort": "cut off"}

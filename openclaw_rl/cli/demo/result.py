@@ -15,11 +15,11 @@ from openclaw_rl.cli.demo.events import Point
 from openclaw_rl.cli.demo.server import DemoServer
 from openclaw_rl.cli.demo.view import points_table
 from openclaw_rl.cli.learn.evaluating import ComparisonTable, comparison_json, forgetting_text
-from openclaw_rl.cli.screen import printable
 from openclaw_rl.evaluation.comparing import ComparedMeasure, compare_examinations
 from openclaw_rl.evaluation.exam import Examination
 from openclaw_rl.evaluation.sessions import SessionRecord
 from openclaw_rl.evaluation.users import SimulatedUser
+from openclaw_rl.logs import printable
 from openclaw_rl.types import Json, Step, Version
 
 _NUM_SHOWN = 5

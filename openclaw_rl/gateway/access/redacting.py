@@ -32,7 +32,7 @@ from openclaw_rl.types import (
     TurnRecord,
 )
 
-_MAX_KNOWN = 16_384
+_MAX_KNOWN = 8_192
 """Texts that are known to be clean; a conversation sends all of its messages again with every turn."""
 
 

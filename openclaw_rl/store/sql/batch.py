@@ -192,7 +192,7 @@ def _numbering_closed() -> tuple[Update, Update]:
 
 
 def _foreign(write: Write) -> StoreError:
-    return StoreError(f"session {write.row['id']} belongs to another user: nothing of this was stored")
+    return StoreError(f"session {write.row['id']!s} belongs to another user: nothing of this was stored")
 
 
 def _segments(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:

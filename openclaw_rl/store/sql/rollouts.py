@@ -9,13 +9,11 @@ Turns that were opted out are not among them. Blocking, like `queries.py`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from hashlib import blake2b
-from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, Row, and_, exists, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, and_, exists, or_, select, tuple_
 
 from openclaw_rl.store.sql import schema
 from openclaw_rl.types import Skip, turn_id
@@ -72,8 +70,8 @@ def settled_turns(connection: Connection, user: str, cursor: Cursor, limit: int)
         cursor = replace(cursor, number=last[0], told=_name(last[1], last[2]))
     ended = [] if full else _ended_turns(connection, user, cursor, limit - len(found))
     if ended:
-        cursor = replace(cursor, ended_number=ended[-1].closed_seq, ended_index=ended[-1].index)
-    return found + [turn_id(row.session, row.index) for row in ended], cursor
+        cursor = replace(cursor, ended_number=ended[-1][2], ended_index=ended[-1][1])
+    return found + [turn_id(session, index) for session, index, _ in ended], cursor
 
 
 def open_turns(connection: Connection, user: str, after: tuple[str, int], limit: int) -> list[str]:
@@ -85,14 +83,15 @@ def open_turns(connection: Connection, user: str, after: tuple[str, int], limit:
     return [turn_id(session, index) for session, index in rows]
 
 
-def _ended_turns(connection: Connection, user: str, cursor: Cursor, limit: int) -> Sequence[Row[Any]]:
+def _ended_turns(connection: Connection, user: str, cursor: Cursor, limit: int) -> list[tuple[str, int, int]]:
+    """Turns by session and index, and the number of the session's end."""
     place, number = tuple_(_session.closed_seq, _turn.index), cursor.ended_number
     query = select(_turn.session, _turn.index, _session.closed_seq)
     query = query.join(schema.session, _session.id == _turn.session)
     # The first condition says no more than the second, but it alone lets SQLite pass over the sessions of the past.
     query = query.where(_session.closed_seq >= number, place > tuple_(number, cursor.ended_index))
     query = query.where(_readable(user), ~_is_followed()).order_by(_session.closed_seq, _turn.index)
-    return connection.execute(query.limit(limit)).all()
+    return [(session, index, number) for session, index, number in connection.execute(query.limit(limit))]
 
 
 def _stands(connection: Connection, cursor: Cursor) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from unicodedata import category
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.cli.screen import ago, complain, one_line, print_json, printable, size
+from openclaw_rl.cli.screen import ago, complain, one_line, print_json, size
+from openclaw_rl.logs import printable
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 
@@ -61,6 +63,14 @@ def test_sizes() -> None:
 def test_json_for_a_program_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": [1, "é"]})
     assert capsys.readouterr().out == '{"a":[1,"é"]}\n'
+
+
+def test_json_writes_out_what_a_terminal_obeys(capsys: pytest.CaptureFixture[str]) -> None:
+    value = {"\x9b1m": "\u202e\x7f\U000e0041 \u200d é\n"}
+    print_json(value)
+    shown = capsys.readouterr().out
+    assert json.loads(shown) == value
+    assert not [c for c in shown if category(c) in ("Cc", "Cf") and c not in f"\n{ZWJ}"]
 
 
 def test_errors_go_to_standard_error_uncut_and_uncoloured_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
