@@ -8,7 +8,8 @@ come one after the other, so that the first has been read when the second comes.
 went through the model. The cache has room for all, as nothing else is to be measured.
 
 There are 32 users, and on a GPU the head has 11,000 tokens, the size of OpenClaw's. On a CPU it is scaled down to a
-sixteenth, with `--quick` to a thirty-second: the smaller the head beside a user's own words, the smaller the ratios.
+sixteenth. `--quick` takes 8 users, and a thirty-second on a CPU. The ratios grow with the users, and with the head
+beside a user's own words.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def _count(runner: NetworkRunner) -> list[int]:
 
 def arguments() -> argparse.Namespace:
     made = parser("Measure what it costs that users share no cache.")
-    made.add_argument("--users", type=int, default=USERS, help=f"how many users; {USERS}")
+    made.add_argument("--users", type=int, default=None, help="how many users; 32, and 8 with --quick")
     made.add_argument("--head", type=int, default=None, help="tokens of the head; 11000 on a GPU, scaled down on a CPU")
     made.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto: a GPU where there is one"
@@ -117,6 +118,7 @@ def arguments() -> argparse.Namespace:
     if chosen.device == "cuda" and not has_gpu():
         made.error("--device cuda: there is no GPU here")
     scale = 1 if has_gpu() else 32 if chosen.quick else 16
+    chosen.users = chosen.users or (8 if chosen.quick else USERS)
     chosen.head = chosen.head or HEAD // scale
     if chosen.users < 2 or chosen.head < 64:
         made.error("--users must be at least 2 and --head at least 64")

@@ -18,6 +18,8 @@ from tests.server import Server
 from tests.tiny import build_tiny_model
 from tests.wire.asking import Admin, closed, eventually, user
 
+pytestmark = pytest.mark.timeout(180)
+
 SECRET = "482913"
 BEFORE = "Dear diary, nobody else shall ever read this page. My code is "
 SYSTEM = {"role": "system", "content": "You are the assistant of Ann Lee, who lives in Bern and owns a brown dog."}
@@ -69,10 +71,11 @@ def test_a_guess_of_anothers_words_looks_like_any_other(server: Server) -> None:
     victim = Person(server, "ann")
     said = f"{BEFORE}{SECRET}, and so it stays."
     victim.ask(said, SYSTEM)
-    assert victim.cached(said, SYSTEM) > 100, "the victim's own words are found again"
-    for position in range(len(SECRET)):
+    assert victim.cached(f"{said} Yes.", SYSTEM) > 100, "the victim's own words are found again"
+    for position in (0, 3, 5):
         known = BEFORE + SECRET[:position]
-        seen = {digit: Person(server).cached(known + digit, SYSTEM) for digit in "0123456789"}
+        digits = (SECRET[position], *(digit for digit in "07" if digit != SECRET[position]))
+        seen = {digit: Person(server).cached(known + digit, SYSTEM) for digit in digits}
         assert set(seen.values()) == {0}, f"digit {position + 1} stands out: {seen}"
     assert Person(server).cached(said, SYSTEM) == 0
 
@@ -104,7 +107,7 @@ def test_a_system_prompt_of_another_is_not_counted(server: Server) -> None:
         )
     ]
     assert guesses == [0, 0]
-    assert carl.cached("hello", system) > 80
+    assert carl.cached("hello again", system) > 80
 
 
 def test_after_forgetting_a_session_not_even_its_owner_finds_it(server: Server) -> None:
@@ -119,7 +122,7 @@ def test_after_forgetting_a_session_not_even_its_owner_finds_it(server: Server) 
 def test_after_forgetting_a_user_nothing_is_found(server: Server) -> None:
     emil = Person(server, "emil")
     emil.ask(f"{BEFORE}{SECRET}")
-    assert emil.cached(f"{BEFORE}{SECRET}") > 50
+    assert emil.cached(f"{BEFORE}{SECRET}!") > 50
     forget(server, user="emil")
     assert emil.cached(f"{BEFORE}{SECRET}") == 0
 
