@@ -115,6 +115,7 @@ async def run(
             if serving.retention is not None:
                 start("retention", serving.retention.run())
             start("erase", _erase_rest(make_commands(config, store)))
+            running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)
 
             trainer = make_trainer(foundation) if learn else None

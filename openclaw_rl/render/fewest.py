@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,9 @@ _ASCII, _CONTINUED, _FIRST = slice(0x80), slice(0x80, 0xC0), slice(0xC0, 0x100)
 """UTF-8: characters of one byte, bytes that go on with a longer one, and those that begin it."""
 _OTHER = 0xC0
 """Stands for every character of more than one byte."""
-_UNICODE_FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
-_FAITHFUL = {"ByteLevel", "Digits", "Metaspace", "Prepend", "Punctuation", "Split", "UnicodeScripts"} | _UNICODE_FORMS
+UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+_UNICODE_FORMS: tuple[UnicodeForm, ...] = get_args(UnicodeForm)
+_FAITHFUL = ("ByteLevel", "Digits", "Metaspace", "Prepend", "Punctuation", "Split", "UnicodeScripts", *_UNICODE_FORMS)
 """Steps that take no character away, unless they are told to."""
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 _SLAB_CHARS = 1 << 18
@@ -41,7 +43,7 @@ class FewestTokens:
         pieces = [piece for piece in raw["model"]["vocab"] if piece not in hidden] if _is_faithful(raw, steps) else []
         is_byte_level = any(step["type"] == "ByteLevel" for step in steps)
         self._weights = (_weights_of_bytes if is_byte_level else _weights_of_characters)(pieces, added)
-        self._forms = [step["type"] for step in steps if step["type"] in _UNICODE_FORMS]
+        self._forms = [form for form in _UNICODE_FORMS if any(step["type"] == form for step in steps)]
         # Where an accent may take a letter with it and become anything, only the other letters count.
         self._accented = self._weights.copy()
         self._accented[_CONTINUED], self._accented[_FIRST] = 0, -self._weights[_ASCII].max()
@@ -56,7 +58,7 @@ class FewestTokens:
         return max(0, int(weight * (1 - 1e-9)))
 
 
-def _is_stable(text: str, form: str) -> bool:
+def _is_stable(text: str, form: UnicodeForm) -> bool:
     """Whether a text is in this Unicode form already, by any version of Unicode."""
     if text.isascii():
         return True

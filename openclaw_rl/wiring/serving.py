@@ -21,6 +21,7 @@ from openclaw_rl.evaluation.exam import Exam
 from openclaw_rl.gateway.access.auth import KeyRing, key_digest, new_key, read_key_file, write_key_file
 from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.admin import build_admin
@@ -60,14 +61,17 @@ async def make_serving(foundation: Foundation, store: SqliteStore, sockets: Path
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
+    shares = Shares(max_bytes=config.gateway.max_reading_bytes)
+    background = Background()
     gateway = Gateway(
         live_label=live.label,
+        shares=shares,
         engine=host.engine,
         renderer=foundation.renderer,
-        store=RedactingStore(store) if config.store.redact else store,
+        store=RedactingStore(store, shares, background.start) if config.store.redact else store,
         sessions=await _open_sessions(store, config),
         memory=TokenMemory(store.get_turn, model_id=model_id),
-        background=Background(),
+        background=background,
         model_id=model_id,
     )
     keys, secret = await _load_keys(store, config)

@@ -27,13 +27,16 @@ from openclaw_rl.errors import (
     RequestError,
     StoreUnavailable,
 )
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.capture import Capture, Piece
 from openclaw_rl.gateway.answer.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.answer.pinning import not_served, pinned_version
-from openclaw_rl.gateway.answer.prompt import Prompt, build_prompt, room, seen_tools
+from openclaw_rl.gateway.answer.prompt import Desk, Prompt, build_prompt, room, seen_tools
+from openclaw_rl.gateway.sessions.history import Trace, trace
 from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn
-from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions
+from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions, owner_of
+from openclaw_rl.gateway.sessions.wording import OPENCLAW
 from openclaw_rl.protocols import Engine, Renderer, Store
 from openclaw_rl.types import (
     Completion,
@@ -82,6 +85,22 @@ async def _base_only(line: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a request's own words say, without looking at any other: its history, and what names its surroundings."""
+
+    history: Trace
+    context: bytes
+
+    @classmethod
+    def of(cls, request: Request, identity: Identity, user: str) -> Reading:
+        """Goes through the whole conversation: not for the event loop where that is long."""
+        return cls(
+            history=trace(owner_of(user, identity.episode), request.messages, is_openclaw=identity.client == OPENCLAW),
+            context=context_digest(request.messages, seen_tools(request)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """What every exchange needs from its neighbours."""
 
@@ -95,11 +114,22 @@ class Gateway:
     """Names model and tokenizer: ids of another one mean nothing here."""
     live_label: Callable[[str], Awaitable[str | None]] = _base_only
     """The version that answers a line; None is the engine's own."""
+    shares: Shares = field(default_factory=Shares)
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
 
-    async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
+    async def begin(
+        self,
+        request: Request,
+        identity: Identity,
+        *,
+        user: str,
+        digest: str,
+        dialect: str,
+        reading: Reading | None = None,
+    ) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
+        reading = reading or Reading.of(request, identity, user)
         state = await self.engine.state()
         line = line_for(user, identity.episode)
         version = pinned_version(request.model, line, state.versions) or await self.live_label(line)
@@ -112,8 +142,9 @@ class Gateway:
                 episode=identity.episode,
                 kind=identity.kind,
                 messages=request.messages,
+                history=reading.history,
                 digest=digest,
-                context=context_digest(request.messages, seen_tools(request)),
+                context=reading.context,
                 has_tools=bool(request.tools),
                 is_doubtful=identity.is_doubtful,
                 opted_out=identity.no_train == "session",
@@ -125,8 +156,9 @@ class Gateway:
         if identity.no_train == "session":
             self._opt_out(placement)
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
+        desk = Desk(renderer=self.renderer, shares=self.shares, user=user, window=state.context_window)
         try:
-            await exchange.prepare()
+            await exchange.prepare(desk, reading.context)
         except BaseException:
             exchange.give_up()
             raise
@@ -218,7 +250,7 @@ class Exchange:
     def num_cached_tokens(self) -> int:
         return max((c.capture.num_cached_tokens for c in self._choices), default=0)
 
-    async def prepare(self) -> None:
+    async def prepare(self, desk: Desk, context: bytes) -> None:
         """Renders the prompt, or finds the stored answer of a retry."""
         if self._placement.replay:
             self._replayed = await self._stored_answer()
@@ -226,7 +258,7 @@ class Exchange:
                 self._prompt = Prompt(list(self._replayed.prompt_ids), "", self._replayed.num_prefill, b"")
                 return
         placement, gateway = self._placement, self._gateway
-        self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+        self._prompt = await build_prompt(self._request, self._tools, context, placement, gateway.memory, desk)
         max_tokens = room(self._prompt, self._request, self._state.context_window)
         for i in range(self._request.num_choices):
             turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)

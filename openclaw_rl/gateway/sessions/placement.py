@@ -31,9 +31,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, answer_digest, reaction, trace
+from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, reaction
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn, TurnIndex
-from openclaw_rl.gateway.sessions.wording import OPENCLAW
 from openclaw_rl.types import LOCAL_USER, Episode, Message, NextState, Session, SessionOutline, TurnKind
 
 _MAX_TAKEN_APART = 4
@@ -48,7 +47,8 @@ class Arrival:
 
     `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one;
     `may_repeat` is false where an earlier answer cannot stand in. `context` names the system prompts and tools: it
-    tells conversations apart that are otherwise equal. `is_doubtful`: taken for main because nothing says otherwise.
+    tells conversations apart that are otherwise equal. `history` is what `trace` makes of the messages. `is_doubtful`:
+    taken for main because nothing says otherwise.
     """
 
     user: str
@@ -57,6 +57,7 @@ class Arrival:
     kind: TurnKind
     messages: tuple[Message, ...]
     digest: str
+    history: Trace
     context: bytes = b""
     has_tools: bool = False
     is_doubtful: bool = False
@@ -191,7 +192,7 @@ class Sessions:
     def place(self, arrival: Arrival) -> Placement:
         """Finds the session and turn of a request, opening what is not there yet; RequestError if that is too many."""
         now = self._clock()
-        followed = trace(_owner(arrival), arrival.messages)
+        followed = arrival.history
         named = self._named(arrival)
         # A session that the client names, known or not, never continues another one.
         scope = None if arrival.key is None else named.session.id if named else ""
@@ -437,7 +438,7 @@ class Sessions:
         followed: Trace,
         answered: Mapping[int, KnownTurn],
     ) -> KnownTurn:
-        strange = [a.message for a in followed.answers if a.position not in answered]
+        strange = [a.digest for a in followed.answers if a.position not in answered]
         turn = KnownTurn(
             session=home.session.id,
             index=home.next_index,
@@ -446,7 +447,7 @@ class Sessions:
             digest=arrival.digest,
             context=arrival.context,
             asked=followed.asked,
-            furniture=frozenset(map(answer_digest, strange if len(strange) <= _MAX_FURNITURE else ())),
+            furniture=frozenset(strange if len(strange) <= _MAX_FURNITURE else ()),
             state="running",
         )
         self._add(home, turn)
@@ -493,10 +494,8 @@ class Sessions:
         if arrival.kind != "main" or not main:
             return None, None
         at, turn = main[-1]
-        is_openclaw = arrival.client == OPENCLAW
-        messages = reaction(
-            arrival.messages, at, known=answered.keys(), furniture=turn.furniture, is_openclaw=is_openclaw
-        )
+        told = reaction(arrival.history.heard, at, known=answered.keys(), furniture=turn.furniture)
+        messages = tuple(arrival.messages[position] for position in told)
         if turn.has_next_state or not messages:
             return None, None
         turn.has_next_state = True
@@ -505,7 +504,12 @@ class Sessions:
 
 def _owner(one: Arrival | Session) -> str:
     """Equal words of one owner are one conversation. Attempts at a task begin with equal words, so each is an owner."""
-    return one.user if one.episode is None else f"{one.user}/{one.episode.id}"
+    return owner_of(one.user, one.episode)
+
+
+def owner_of(user: str, episode: Episode | None) -> str:
+    """Whose conversation it is, told apart where an agent attempts a task."""
+    return user if episode is None else f"{user}/{episode.id}"
 
 
 def session_id(user: str, key: str) -> str:

@@ -227,6 +227,10 @@ class SqliteStore:
         """The user of a turn; None if there is no such turn."""
         return await self._read(lambda connection: queries.turn_owner(connection, session, index))
 
+    async def num_feedback(self, session: str, index: int) -> int:
+        """How many pieces of feedback a turn has."""
+        return await self._read(lambda connection: queries.num_feedback(connection, session, index))
+
     async def erase(self) -> bool:
         """Leave nothing of what was deleted on the disk; False if somebody reads just now. Waits until nobody talks."""
         while (busy_s := self._last_put_at + QUIET_S - time.monotonic()) > 0:  # noqa: ASYNC110 (quiet is no event)

@@ -21,7 +21,9 @@ from tests.unit.render.tiny import CHATML, HERMES, byte_level, sentence_piece, w
 
 TOOL = Tool(name="weather", description="Tells it.", parameters={"type": "object", "properties": {}})
 
-WORDS = st.sampled_from([" ", "\n", "=", "-", "#", "the weather ", "\t", "e\u0301", "é", "▁", "ab", "你好", "1,", "<|im_end|>"])
+WORDS = st.sampled_from(
+    [" ", "\n", "=", "-", "#", "the weather ", "\t", "e\u0301", "é", "▁", "ab", "你好", "1,", "<|im_end|>"]
+)
 LONG = st.tuples(WORDS | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), st.integers(1, 300))
 TEXTS = st.lists(LONG, max_size=8).map(lambda runs: "".join(text * count for text, count in runs))
 
@@ -40,7 +42,9 @@ MADE: list[Callable[[], Tokenizer]] = [composing, plain, sentence_piece]
 
 
 @pytest.fixture(scope="module", params=["embedded", *(make.__name__ for make in MADE)])
-def vocabulary(request: pytest.FixtureRequest, embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Vocabulary:
+def vocabulary(
+    request: pytest.FixtureRequest, embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Vocabulary:
     if request.param == "embedded":
         return Vocabulary.from_folder(embedded_folder)
     tokenizer = next(make for make in MADE if make.__name__ == request.param)()
@@ -84,7 +88,9 @@ def test_a_tokenizer_that_may_lose_text_foresees_nothing(
 
 
 @pytest.fixture(scope="module", params=["embedded", "qwen3", "template", "pieces"])
-def renderer(request: pytest.FixtureRequest, embedded: ChatmlRenderer, tmp_path_factory: pytest.TempPathFactory) -> Renderer:
+def renderer(
+    request: pytest.FixtureRequest, embedded: ChatmlRenderer, tmp_path_factory: pytest.TempPathFactory
+) -> Renderer:
     folder = tmp_path_factory.mktemp(request.param)
     match request.param:
         case "embedded":

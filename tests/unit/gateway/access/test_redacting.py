@@ -14,6 +14,7 @@ import pytest
 
 from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
 from openclaw_rl.gateway.access.redacting import RedactingStore
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Exchange, Gateway
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.sessions.identify import Identity
@@ -40,7 +41,7 @@ def gateway(store: SqliteStore, model: Path, renderer: Renderer) -> Gateway:
     return Gateway(
         engine=ScriptedEngine(model, ScriptedOptions(replies=replies, tokens_per_s=0)),
         renderer=renderer,
-        store=RedactingStore(store),
+        store=RedactingStore(store, Shares(), Background().start),
         sessions=Sessions(timeout_s=60, new_id=lambda: f"s{next(numbers)}"),
         memory=TokenMemory(store.get_turn, model_id="tiny#1"),
         background=Background(),
@@ -153,7 +154,7 @@ async def test_a_retry_of_a_clean_answer_is_the_stored_one(gateway: Gateway) -> 
 
 
 async def test_tools_arguments_thoughts_and_stop_strings_are_redacted(store: SqliteStore) -> None:
-    redacting = RedactingStore(store)
+    redacting = RedactingStore(store, Shares(), Background().start)
     schema = {"type": "object", "properties": {"to": {"default": MAIL, "enum": [MAIL, 7]}}}
     call = ToolCall(id="c", name="send", arguments=f'{{"to": "{MAIL}"}}')
     turn = make_turn(
@@ -185,7 +186,7 @@ async def test_tools_arguments_thoughts_and_stop_strings_are_redacted(store: Sql
 
 
 async def test_another_reason_to_skip_stays(store: SqliteStore) -> None:
-    redacting = RedactingStore(store)
+    redacting = RedactingStore(store, Shares(), Background().start)
     await redacting.put_session(make_session())
     await asyncio.gather(redacting.put_turn(make_turn(text=MAIL, skip=Skip.OPTED_OUT)))
     stored = await redacting.get_turn(make_turn().session, 0)
