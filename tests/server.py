@@ -33,6 +33,9 @@ class Server:
         server.start()
     """
 
+    module = "openclaw_rl"
+    """What Python runs."""
+
     def __init__(self, data_dir: Path, *settings: str, env: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
         self.settings = ("engine.type=scripted", *settings)
@@ -58,7 +61,7 @@ class Server:
                 [
                     sys.executable,
                     "-m",
-                    "openclaw_rl",
+                    self.module,
                     command,
                     "--data-dir",
                     self.data_dir,

@@ -40,8 +40,6 @@ from openclaw_rl.types import (
 
 T = TypeVar("T")
 
-_TOOL_CHARS = 1_024
-"""About what there is to look through in a tool's schema."""
 _MAX_KNOWN = 65_536
 """Texts that are known to be clean; a conversation sends all of its messages again with every turn."""
 
@@ -61,7 +59,8 @@ class RedactingStore:
 
     def put_turn(self, turn: Turn) -> Future[None]:
         size = sum(map(len, _texts(turn.messages))) + sum(map(len, _texts((turn.message,))))
-        size += sum(_TOOL_CHARS + len(tool.description) for tool in turn.tools)
+        if turn.tools:
+            size += AT_ONCE  # nobody knows how much a schema holds before walking through it
         return self._put_redacted(turn.session, size, lambda: self._turn(turn), self._store.put_turn)
 
     def put_next_state(self, state: NextState) -> Future[None]:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -83,7 +83,6 @@ class Shares:
     def __init__(self, *, max_bytes: int = 256 << 20, num_threads: int | None = None) -> None:
         width = num_threads or os.cpu_count() or 2
         self._small, self._large = _Lane(width), _Lane(max(1, width // 2))
-        self._threads = ThreadPoolExecutor(self._small.width + self._large.width, "share")
         self._max_bytes = max_bytes
         self._num_held = 0
         self._held: Counter[str] = Counter()
@@ -132,25 +131,32 @@ class Shares:
         self._held[user] += num_bytes
 
     def close(self) -> None:
-        """Nobody waits any more; returns without waiting for what runs."""
+        """Nobody waits any more, and nothing new is begun; returns without waiting for what runs."""
         self._is_closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _fill(self, lane: _Lane) -> None:
-        while lane.num_running < lane.width and (job := lane.next()) is not None:
+        loop = asyncio.get_running_loop()
+        while lane.num_running < lane.width and not self._is_closed and (job := lane.next()) is not None:
             lane.num_running += 1
-            running = asyncio.get_running_loop().run_in_executor(self._threads, job.run)
-            running.add_done_callback(partial(self._ended, lane, job))
+            # A thread of its own, which the end of the process does not wait for: tokenising one long run of blanks
+            # takes seconds, in which nothing can be asked.
+            threading.Thread(target=self._work, args=(loop, lane, job), name="share", daemon=True).start()
 
-    def _ended(self, lane: _Lane, job: _Job, ran: asyncio.Future[Any]) -> None:
+    def _work(self, loop: asyncio.AbstractEventLoop, lane: _Lane, job: _Job) -> None:
+        result, failure = None, None
+        try:
+            result = job.run()
+        except BaseException as error:  # raised again where somebody waits for the result
+            failure = error
+        with suppress(RuntimeError):  # the loop is over
+            loop.call_soon_threadsafe(self._ended, lane, job, result, failure)
+
+    def _ended(self, lane: _Lane, job: _Job, result: object, failure: BaseException | None) -> None:
         lane.num_running -= 1
-        error = None if ran.cancelled() else ran.exception()
-        if not job.done.done():
-            if ran.cancelled():
-                job.done.cancel()
-            elif error is not None:
-                job.done.set_exception(error)
-            else:
-                job.done.set_result(ran.result())
-        if not self._is_closed:
-            self._fill(lane)
+        self._fill(lane)
+        if job.done.done():
+            return
+        if failure is not None:
+            job.done.set_exception(failure)
+        else:
+            job.done.set_result(result)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, PromptTooLong, RequestError
-from openclaw_rl.gateway.access.shares import IsWanted, Shares
+from openclaw_rl.gateway.access.shares import AT_ONCE, IsWanted, Shares
 from openclaw_rl.gateway.answer.memory import TokenMemory, TurnTokens
 from openclaw_rl.gateway.sessions.placement import Placement
 from openclaw_rl.protocols import Renderer
@@ -20,8 +20,8 @@ from openclaw_rl.types import Message, Request, Tool
 
 T = TypeVar("T")
 
-_MESSAGE_CHARS, _TOOL_CHARS = 16, 1_024
-"""What a message costs beside its text, and a tool on average."""
+_MESSAGE_CHARS = 16
+"""What a message costs beside its text."""
 _MAX_COUNTED_WINDOWS = 8
 """`count_tokens` goes on counting beyond the window, for clients that ask how much too long a conversation is."""
 
@@ -54,13 +54,13 @@ class Desk:
         self, messages: Sequence[Message], tools: Sequence[Tool], sampled: Mapping[int, Sequence[int]]
     ) -> list[int]:
         """A whole conversation."""
-        size = _num_chars(messages, tools)
+        size = _num_chars(messages) + (AT_ONCE if tools else 0)  # only writing a schema tells how long it is
         return await self._limited(size, lambda: self.renderer.render(messages, tools, sampled))
 
     async def bridge(self, before: TurnTokens, messages: Sequence[Message], tools: Sequence[Tool]) -> list[int] | None:
         """What a turn is extended by."""
         ids = before.prompt_ids, before.completion_ids
-        return await self._limited(_num_chars(messages, ()), lambda: self.renderer.bridge(*ids, messages, tools))
+        return await self._limited(_num_chars(messages), lambda: self.renderer.bridge(*ids, messages, tools))
 
     async def _limited(self, size: int, render: Callable[[], T]) -> T:
         def limited(is_wanted: IsWanted) -> T:
@@ -135,7 +135,7 @@ async def _rendered(
     return await desk.render(request.messages, tools, sampled)
 
 
-def _num_chars(messages: Sequence[Message], tools: Sequence[Tool]) -> int:
-    """How much there is to go through; of the tools' schemas nobody knows without writing them."""
+def _num_chars(messages: Sequence[Message]) -> int:
+    """How much there is to go through."""
     said = sum(len(m.content) + len(m.reasoning) + sum(len(c.arguments) for c in m.tool_calls) for m in messages)
-    return said + _MESSAGE_CHARS * len(messages) + _TOOL_CHARS * len(tools)
+    return said + _MESSAGE_CHARS * len(messages)

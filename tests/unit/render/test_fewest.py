@@ -137,6 +137,13 @@ def test_stops_within_a_text(embedded: ChatmlRenderer) -> None:
     assert 40_000 < stopped.value.num_tokens < 90_000
 
 
+def test_what_cannot_fit_is_not_tokenised(embedded: ChatmlRenderer) -> None:
+    text = "word upon word " * 100_000
+    with allowing(8_192), pytest.raises(PromptTooLong) as stopped:
+        embedded.encode(text)
+    assert stopped.value.num_tokens > 50_000, "known from the whole text, not counted until it was enough"
+
+
 def test_stops_when_nobody_waits(embedded: ChatmlRenderer) -> None:
     asked = iter([True, True, False])
     with allowing(10**9, lambda: next(asked)), pytest.raises(Abandoned):
