@@ -40,5 +40,5 @@ def run_on_asyncio(program: Any) -> Any:
 
 if __name__ == "__main__":
     measure(os.environ["STALLS_FILE"])
-    uvloop.run = run_on_asyncio
+    uvloop.run = run_on_asyncio  # type: ignore[assignment]
     main()

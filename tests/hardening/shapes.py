@@ -122,12 +122,11 @@ def raw(num_bytes: int) -> dict[str, bytes]:
     }
 
 
-def bodies(path: str, *, scale: int, max_bytes: int) -> Iterator[tuple[str, bytes]]:
-    """Everything for a route that answers, `scale` times smaller than the limits allow."""
-    yield from raw(max_bytes // scale).items()
+def bodies(path: str, *, scale: int) -> Iterator[tuple[str, bytes]]:
+    """Conversations for a route that answers, `scale` times smaller than the limits allow."""
     made: tuple[Callable[[], Iterator[tuple[str, Json]]], ...] = (
         lambda: long_texts(path, 400_000 // scale),
-        lambda: many_messages(path, 4_000, 2_000 // scale),
+        lambda: many_messages(path, 4_000, 500 // scale),
         lambda: many_values(path, scale),
     )
     for shapes in made:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
 
-from openclaw_rl.gateway.api.openapi import OPERATIONS
+from openclaw_rl.gateway.api.openapi import OPERATIONS, Operation
 from tests.hardening.measured import MeasuredServer
 from tests.hardening.report import report
-from tests.hardening.shapes import TEXTS, bodies, filled, raw
-from tests.wire.asking import assert_healthy, eventually, log_lines
+from tests.hardening.shapes import RESPONSES_PATH, TEXTS, bodies, filled, raw
+from tests.wire.asking import CHAT, assert_healthy, eventually, log_lines
 
 MAX_STALL_S = 0.1
+MAX_BYTES = 16 << 20
 ANSWERING = ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens")
 SETTINGS = ("store.redact=true", "gateway.request_timeout_s=300")
 
@@ -47,36 +49,63 @@ class Watch:
 
 
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("scale", [16, pytest.param(1, marks=pytest.mark.hardening)])
-def test_the_loop_is_never_kept_for_long(tmp_path: Path, scale: int) -> None:
+@pytest.mark.parametrize("scales", [(16,), pytest.param((1, 4, 16), marks=pytest.mark.hardening)])
+def test_the_loop_is_never_kept_for_long(tmp_path: Path, scales: tuple[int, ...]) -> None:
+    """The short form sends every shape to one of the dialects; the long one all of them to all, also at full size."""
     with MeasuredServer(tmp_path / "data", *SETTINGS) as server:
         watch = Watch(server)
-        max_bytes = 16 << 20
-        for operation in OPERATIONS:
-            path = re.sub(r"\{\w+\}", "x" * (16_000 // scale), operation.path)
-            if operation.verb == "get":
-                for query in ("a=b&" * 6_000, "after=" + "%2C" * 8_000, "limit=" + "9" * 24_000):
-                    watch.send("a long query", "GET", f"{path}?{query[: 24_000 // scale]}")
-                headers = {f"x-{i}": "" for i in range(2_000 // scale)} | {"x-openai-subagent": "," * (9_000 // scale)}
-                watch.send("many headers", "GET", path, headers=headers)
-            elif path in ANSWERING:
-                for name, body in bodies(path, scale=scale, max_bytes=max_bytes):
+        for scale in scales:
+            for operation in OPERATIONS:
+                attack(watch, operation, scale)
+            for number, path in enumerate(ANSWERING):
+                made = bodies(path, scale=scale)
+                for name, body in made if len(scales) > 1 else islice(made, number, None, len(ANSWERING)):
                     watch.send(name, "POST", path, content=body)
-            else:
-                for name, body in raw(max_bytes // scale).items():
-                    watch.send(name, "POST", path, content=body)
-        feedback(watch, scale)
+            long_answers(watch, 40_000 // scale)
+        feedback(watch, scales[0])
         eventually(lambda: all("seconds" in line for line in log_lines(server) if line["event"] == "request"))
         assert_healthy(server)
         report(
             "loop stall",
             requests=watch.num_requests,
             longest_ms=round(watch.longest[0] * 1000, 1),
-            by=watch.longest[1],
-            scale=scale,
+            by=watch.longest[1][:80],
+            scales=scales,
         )
         assert watch.wrong == []
         watch.close()
+
+
+def attack(watch: Watch, operation: Operation, scale: int) -> None:
+    """What any route may get."""
+    path = re.sub(r"\{\w+\}", "x" * (16_000 // scale), operation.path)
+    if operation.verb == "post":
+        for name, body in raw(MAX_BYTES // scale).items():
+            watch.send(name, "POST", path, content=body)
+        return
+    for query in ("a=b&" * 6_000, "after=" + "%2C" * 8_000, "limit=" + "9" * 24_000):
+        watch.send("a long query", "GET", f"{path}?{query[: 24_000 // scale]}")
+    headers = {f"x-{i}": "" for i in range(2_000 // scale)} | {"x-openai-subagent": "," * (9_000 // scale)}
+    watch.send("many headers", "GET", path, headers=headers)
+
+
+def long_answers(watch: Watch, num_chars: int) -> None:
+    """Answers with all that can be told about them, whole and streamed, again when they are asked for once more, kept,
+    and gone on with."""
+    messages = [{"role": "user", "content": filled(TEXTS["words"], num_chars)}]
+    told = {"logprobs": True, "top_logprobs": 20, "max_tokens": 100_000, "session_id": f"long-{num_chars}"}
+    for stream in (False, True):
+        body = json.dumps({"messages": messages, "stream": stream, **told})
+        for time in ("first", "second"):
+            sent = watch.send(f"{time} time, {stream=}", "POST", CHAT, content=body, headers={"Idempotency-Key": "k"})
+            assert sent.status_code == 200
+    include = {"include": ["message.output_text.logprobs"], "top_logprobs": 20}
+    made = watch.send("kept", "POST", RESPONSES_PATH, content=json.dumps({"input": messages, **include}))
+    name = made.json()["id"]
+    assert watch.send("kept", "GET", f"{RESPONSES_PATH}/{name}").status_code == 200
+    more = {"input": "go on", "previous_response_id": name, **include}
+    assert watch.send("gone on with", "POST", RESPONSES_PATH, content=json.dumps(more)).status_code == 200
+    assert watch.send("rollouts", "GET", "/v1/rollouts?state=open&limit=100").status_code == 200
 
 
 def feedback(watch: Watch, scale: int) -> None:

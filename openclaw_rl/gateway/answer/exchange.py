@@ -85,14 +85,14 @@ async def _base_only(line: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Gist:
     """What a request's own words say, without looking at any other: its history, and what names its surroundings."""
 
     history: Trace
     context: bytes
 
     @classmethod
-    def of(cls, request: Request, identity: Identity, user: str) -> Reading:
+    def of(cls, request: Request, identity: Identity, user: str) -> Gist:
         """Goes through the whole conversation: not for the event loop where that is long."""
         return cls(
             history=trace(owner_of(user, identity.episode), request.messages, is_openclaw=identity.client == OPENCLAW),
@@ -126,10 +126,10 @@ class Gateway:
         user: str,
         digest: str,
         dialect: str,
-        reading: Reading | None = None,
+        gist: Gist | None = None,
     ) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
-        reading = reading or Reading.of(request, identity, user)
+        gist = gist or Gist.of(request, identity, user)
         state = await self.engine.state()
         line = line_for(user, identity.episode)
         version = pinned_version(request.model, line, state.versions) or await self.live_label(line)
@@ -142,9 +142,9 @@ class Gateway:
                 episode=identity.episode,
                 kind=identity.kind,
                 messages=request.messages,
-                history=reading.history,
+                history=gist.history,
                 digest=digest,
-                context=reading.context,
+                context=gist.context,
                 has_tools=bool(request.tools),
                 is_doubtful=identity.is_doubtful,
                 opted_out=identity.no_train == "session",
@@ -158,7 +158,7 @@ class Gateway:
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
         desk = Desk(renderer=self.renderer, shares=self.shares, user=user, window=state.context_window)
         try:
-            await exchange.prepare(desk, reading.context)
+            await exchange.prepare(desk, gist.context)
         except BaseException:
             exchange.give_up()
             raise

@@ -20,7 +20,7 @@ from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway.access.auth import Doorkeeper, KeyRing, Visit, presented_key
-from openclaw_rl.gateway.answer.exchange import Exchange, Gateway, Reading
+from openclaw_rl.gateway.answer.exchange import Exchange, Gateway, Gist
 from openclaw_rl.gateway.answer.pinning import versions_for
 from openclaw_rl.gateway.answer.prompt import Desk, count_prompt
 from openclaw_rl.gateway.api import feedback
@@ -62,14 +62,14 @@ class _Read:
 
     spoken: Spoken
     identity: Identity
-    reading: Reading
+    gist: Gist
     digest: str
 
     @classmethod
     def of(cls, spoken: Spoken, headers: Mapping[str, str], user: str, digest: str) -> Self:
         asked = spoken.request
         identity = identify(headers, spoken.body, asked.messages, asked.tools)
-        return cls(spoken=spoken, identity=identity, reading=Reading.of(asked, identity, user), digest=digest)
+        return cls(spoken=spoken, identity=identity, gist=Gist.of(asked, identity, user), digest=digest)
 
 
 class App:
@@ -199,7 +199,7 @@ class App:
                     user=user,
                     digest=read.digest,
                     dialect=dialect.name,
-                    reading=read.reading,
+                    gist=read.gist,
                 )
             except RequestError as error:
                 return self._refused(spoken, error)
@@ -322,7 +322,8 @@ class App:
 
     async def _rollouts(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        return _json(200, await read_rollouts(self._gateway.store, user, request.query, self._closing))
+        store, shares = self._gateway.store, self._gateway.shares
+        return _json(200, await read_rollouts(store, shares, user, request.query, self._closing))
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         # OpenClaw checks reachability here without its key.

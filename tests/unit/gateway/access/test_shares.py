@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -34,6 +35,10 @@ class Gate:
         assert self.open.wait(30)
 
 
+def note(done: list[str], name: str, _: IsWanted) -> None:
+    done.append(name)
+
+
 async def until(event: threading.Event) -> None:
     assert await asyncio.get_running_loop().run_in_executor(None, event.wait, 30)
 
@@ -43,7 +48,7 @@ async def test_users_take_turns(shares: Shares) -> None:
     blocked = asyncio.create_task(shares.run("ada", LARGE, gate))
     await until(gate.begun)
     tasks = [
-        asyncio.create_task(shares.run(user, LARGE, lambda _, name=f"{user}{i}": done.append(name)))
+        asyncio.create_task(shares.run(user, LARGE, partial(note, done, f"{user}{i}")))
         for user, many in (("ada", 4), ("bob", 2), ("eve", 1))
         for i in range(many)
     ]
