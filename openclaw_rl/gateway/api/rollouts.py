@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.access.shares import AT_ONCE, Shares
+from openclaw_rl.gateway.access.shares import AT_ONCE, IsWanted, Shares
 from openclaw_rl.protocols import Store
 from openclaw_rl.types import Json, TurnRecord, split_turn_id, turn_id
 
@@ -46,14 +46,19 @@ async def read_rollouts(
     # One at a time: between two of them the store's thread goes back to writing the turns of people who wait.
     records = [await store.record(*split_turn_id(name)) for name in names]
     data = [await _written(record, shares, user) for record in records if record is not None]
-    return orjson.dumps({"object": "list", "data": data, "cursor": cursor, "has_more": len(names) == query.limit})
+    about = orjson.dumps({"object": "list", "cursor": cursor, "has_more": len(names) == query.limit})
+
+    def joined(_: IsWanted) -> bytes:
+        return b"".join((about[:-1], b',"data":[', b",".join(data), b"]}"))
+
+    return await shares.run(user, sum(map(len, data)), joined)
 
 
-async def _written(record: TurnRecord, shares: Shares, user: str) -> orjson.Fragment:
+async def _written(record: TurnRecord, shares: Shares, user: str) -> bytes:
     """One line of the answer, as it is."""
     turn = record.turn
     size = _CHARS_PER_TOKEN * (len(turn.prompt_ids) + len(turn.completion.token_ids)) + AT_ONCE * bool(turn.tools)
-    return orjson.Fragment(await shares.run(user, size, lambda _: orjson.dumps(rollout_json(record))))
+    return await shares.run(user, size, lambda _: orjson.dumps(rollout_json(record)))
 
 
 async def _find(store: Store, user: str, query: Query, closing: asyncio.Event) -> tuple[list[str], str]:
