@@ -47,6 +47,8 @@ _NO_TURN = turn_id("none", 0)
 _VISIT = web.RequestKey("visit", Visit)
 _EXTRA_BYTES, _BYTES_PER_TOKEN = 8 << 20, 64
 """What a body may have beside what the window can hold, and about the most that a token is written with."""
+_MESSAGE_CHARS = 16
+"""What it takes to go through a message, beside its text."""
 _JSON_PER_TOKEN = 64
 """About what a token is written down with where log-probs are wanted."""
 
@@ -184,17 +186,13 @@ class App:
 
     async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         user = self._user(request)
-        # Given back once the prompt is rendered, however long the answer takes.
+        # The body is given back once the prompt is rendered, however long the answer takes.
         async with self._body(request, user, self._max_body_bytes()) as raw:
-            read = await self._shares(user, len(raw), lambda: self._read(request, raw, dialect, user))
-            spoken = read.spoken
-            if isinstance(spoken, Continuing) and spoken.follows is not None:
-                read = await self._continued(request, user, spoken, spoken.follows, read)
-                spoken = read.spoken
+            read = await self._understood(request, raw, dialect, user)
             crash_point("gateway.accepted")
             try:
                 exchange = await self._gateway.begin(
-                    spoken.request,
+                    read.spoken.request,
                     read.identity,
                     user=user,
                     digest=read.digest,
@@ -202,11 +200,20 @@ class App:
                     gist=read.gist,
                 )
             except RequestError as error:
-                return self._refused(spoken, error)
+                return self._refused(read.spoken, error)
+        del raw  # or it would live for as long as the answer takes
         try:
-            return await self._serve(request, spoken, exchange, user)
+            return await self._serve(request, read.spoken, exchange, user)
         except RequestError as error:
-            return self._refused(spoken, error)
+            return self._refused(read.spoken, error)
+
+    async def _understood(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
+        """All that a request says, with what it goes on from."""
+        read = await self._shares(user, len(raw), lambda: self._read(request, raw, dialect, user))
+        spoken = read.spoken
+        if isinstance(spoken, Continuing) and spoken.follows is not None:
+            return await self._continued(request, user, spoken, spoken.follows, read)
+        return read
 
     def _read(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
         """All that a body says by itself; the work of a moment for a short one, and for a thread otherwise."""
@@ -219,7 +226,7 @@ class App:
         """The same with everything before it, which only the store knows."""
         before = await self._turn(user, follows, "previous_response_id")
         whole = spoken.after(before)
-        num_chars = sum(len(message.content) for message in whole.request.messages)
+        num_chars = sum(_MESSAGE_CHARS + len(message.content) for message in whole.request.messages)
         read = await self._shares(user, num_chars, lambda: _Read.of(whole, request.headers, user, read.digest))
         if read.identity.session_key is not None:
             return read
