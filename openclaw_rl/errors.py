@@ -5,6 +5,7 @@ OpenClawError
 ├── NotFound               what somebody named is not in the store
 ├── ModelError             a model cannot be found, fetched, verified or understood
 ├── RequestError           a client's request is wrong (an HTTP 4xx in the client's dialect)
+├── PromptTooLong          a rendering made, or is bound to make, more tokens than it was allowed
 ├── JudgeError             a judge cannot be made or asked as configured
 ├── TrainError             a step cannot be taken as configured
 │   └── TrainerLost        the trainer's process died; its order can be given again
@@ -41,13 +42,33 @@ CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 
 
 class RequestError(OpenClawError):
-    """A client's request is wrong. `param` is the field at fault, `code` a machine-readable reason."""
+    """A client's request is wrong, or one too many. `param` is the field at fault, `code` a machine-readable reason.
 
-    def __init__(self, message: str, *, status: int = 400, param: str | None = None, code: str | None = None) -> None:
+    `retry_after_s` is what the client is told where the same request may be welcome later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         self.code = code
+        self.retry_after_s = retry_after_s
+
+
+class PromptTooLong(OpenClawError):
+    """A rendering stopped when it was sure to have at least `num_tokens`, more than it was allowed."""
+
+    def __init__(self, num_tokens: int) -> None:
+        super().__init__(f"the prompt has {num_tokens} tokens or more")
+        self.num_tokens = num_tokens
 
 
 class JudgeError(OpenClawError):

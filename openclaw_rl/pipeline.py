@@ -116,6 +116,7 @@ async def run(
             if serving.retention is not None:
                 start("retention", serving.retention.run())
             start("erase", make_commands(config, store).forgetting.run())
+            running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)
 
             trainer = make_trainer(foundation) if learn else None

@@ -34,6 +34,7 @@ class Server:
     """
 
     module = "openclaw_rl"
+    """What Python runs."""
 
     def __init__(self, data_dir: Path, *settings: str, env: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir

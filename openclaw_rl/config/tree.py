@@ -48,9 +48,17 @@ class GatewayConfig(Section):
     api_key: Secret | None = setting(None, "A second key for the local user, beside the one in the data directory.")
     allowed_hosts: tuple[Text, ...] = setting((), "Host names that requests may use, beside loopback and gateway.host.")
     allowed_origins: tuple[Text, ...] = setting((), "Web origins that browsers may call from, beside our own.")
-    max_body_bytes: PositiveInt = setting(32 * MiB, "Largest request body.")
+    max_body_bytes: PositiveInt = setting(
+        32 * MiB, "Largest request body; a model with a small window accepts less: 8 MiB, and 64 bytes for each token."
+    )
+    max_reading_bytes: PositiveInt = setting(
+        256 * MiB, "Bodies that are read and rendered at one time, all together; one user may have half of it."
+    )
     max_header_bytes: PositiveInt = setting(32768, "Largest request line and headers together.")
+    max_values: PositiveInt = setting(200_000, "Most JSON values in one request.")
     max_messages: PositiveInt = setting(4096, "Most messages in one request.")
+    max_tools: PositiveInt = setting(1024, "Most tools in one request.")
+    max_feedback: PositiveInt = setting(64, "Most pieces of feedback on one turn.")
     max_nesting: PositiveInt = setting(64, "Deepest JSON nesting in a request.")
     max_choices: PositiveInt = setting(8, "Largest `n` of one request.")
     default_max_tokens: PositiveInt | None = setting(

@@ -116,7 +116,7 @@ class FunctionJudge:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(settle, result)
 
-        # Not `to_thread`: its few threads render the prompts of chat, and the end of the process waits for them.
+        # Not `to_thread`: its few threads read evidence too, and the end of the process waits for them.
         threading.Thread(target=work, name="reward function", daemon=True).start()
         try:
             async with asyncio.timeout(self._timeout_s):

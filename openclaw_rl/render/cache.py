@@ -15,6 +15,8 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import Generic, TypeVar
 
+from openclaw_rl.render.allowance import current_allowance
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -24,6 +26,8 @@ EncodeBatch = Callable[[Sequence[str]], list[list[int]]]
 _CUT = re.compile(r"(?<=\S)(?= [A-Za-z])|(?<=[A-Za-z])(?=[!-&(-/:-@\[-`{-~])")
 _MAX_WORDS = 65_536
 _MAX_WORD_CHARS = 64
+_SLAB_CHARS = 32_768
+"""Tokenised at once: a few milliseconds of work, and of the interpreter's lock."""
 
 _PROBES = (
     "The quick brown fox jumps over the lazy dog, by the way, and a lot of it is in the end of the day.",
@@ -99,8 +103,16 @@ class WordEncoder:
         )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`, exactly as the tokenizer gives them."""
-        return self._by_words(text) if self.can_cut else self._encode_batch([text])[0]
+        """The ids of `text`, exactly as the tokenizer gives them, slab by slab: a rendering can be stopped between."""
+        if not self.can_cut:
+            return self._encode_batch([text])[0]
+        ids: list[int] = []
+        allowance = current_allowance()
+        for slab in _slabs(text):
+            ids += self._by_words(slab)
+            if allowance is not None:
+                allowance.foresee(len(ids))
+        return ids
 
     def _by_words(self, text: str) -> list[int]:
         words = _CUT.split(text)
@@ -116,3 +128,12 @@ class WordEncoder:
             self._known.clear()
         self._known.update((word, ids) for word, ids in new.items() if len(word) <= _MAX_WORD_CHARS)
         return [new.get(word) if ids is None else ids for word, ids in zip(words, found, strict=True)]
+
+
+def _slabs(text: str) -> Iterator[str]:
+    """The text in pieces of about `_SLAB_CHARS`, cut where words are."""
+    begin = 0
+    while (cut := _CUT.search(text, begin + _SLAB_CHARS)) is not None:
+        yield text[begin : cut.start()]
+        begin = cut.start()
+    yield text[begin:]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from openclaw_rl.errors import RequestError
+from openclaw_rl.render.allowance import current_allowance
 from openclaw_rl.render.family import Family
 from openclaw_rl.render.parsing import AnswerForm
 from openclaw_rl.render.vocabulary import Vocabulary
@@ -55,9 +56,13 @@ class PackagedRenderer(Family):
         """The whole conversation. From its end back, answers are spliced in as long as the package bridges them."""
         end = len(messages)
         tail: list[list[int]] = []
+        allowance = current_allowance()
         for i in sorted(sampled, reverse=True):
+            num_before = allowance.num_tokens if allowance is not None else 0
             extended = self.bridge(self._generation, sampled[i], messages[i + 1 : end], tools) if i > 0 else None
             if extended is None:
+                if allowance is not None:
+                    allowance.num_tokens = num_before  # the same messages are written again below
                 break
             tail.append(extended[len(self._generation) :])
             end = i

@@ -19,8 +19,10 @@ from tokenizers import Tokenizer
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.protocols import TextDecoder
+from openclaw_rl.render.allowance import current_allowance
 from openclaw_rl.render.cache import SizedCache, WordEncoder
 from openclaw_rl.render.decoding import ByteDecoder, PieceDecoder, byte_alphabet
+from openclaw_rl.render.fewest import FewestTokens
 from openclaw_rl.types import Json
 
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
@@ -56,13 +58,14 @@ class Vocabulary:
             "|".join(map(re.escape, sorted(self.control, key=len, reverse=True))) or r"(?!)"
         )
         self._shield = f"{_OPEN}{nonce}{_CLOSE}"
+        self.is_separable = _is_separable(raw, control)
+        """Whether the text on one side of a control token never changes the ids on its other side."""
+        plain = [content for content in self._contents.values() if content not in self.control]
+        self._fewest = FewestTokens(raw, plain if self.is_separable else [*plain, *self._marks.values()], self.control)
         self._tokenizer = _load(raw, self._marks)
         self._bytes_of: dict[int, bytes] = {}
         self._cache: SizedCache[str, tuple[int, ...]] = SizedCache(CACHE_BYTES)
         self._is_byte_level = (raw["decoder"] or {}).get("type") == "ByteLevel"
-        self.is_separable = _is_separable(raw, control)
-        """Whether the text on one side of a control token never changes the ids on its other side."""
-        plain = [content for content in self._contents.values() if content not in self.control]
         self._words = WordEncoder(self._encode_batch, plain)
         self.encodes_by_words = self.is_separable and self._words.can_cut
 
@@ -99,6 +102,10 @@ class Vocabulary:
             ids += self._encode_whole(plain)
         return tuple(ids)
 
+    def fewest_tokens(self, text: str) -> int:
+        """No fewer tokens than these come of `text`; it is not tokenised for that."""
+        return self._fewest.of(text)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of `token_ids`, without the special tokens; invalid UTF-8 becomes U+FFFD."""
         if self._is_byte_level:
@@ -121,11 +128,16 @@ class Vocabulary:
     def _encode_whole(self, text: str) -> tuple[int, ...]:
         if not text:
             return ()
+        allowance = current_allowance()
         ids = self._cache.get(text)
         if ids is None:
+            if allowance is not None:
+                allowance.foresee(self.fewest_tokens(text))
             ids = tuple(self._words.encode(text) if self.encodes_by_words else self._encode_batch([text])[0])
             if len(text) >= _WORTH_KEEPING:
                 self._cache.put(text, ids, 4 * len(text) + _TUPLE_BYTES * len(ids))
+        if allowance is not None:
+            allowance.spend(len(ids))
         return ids
 
     def _encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

@@ -21,6 +21,7 @@ from openclaw_rl.evaluation.exam import Exam
 from openclaw_rl.gateway.access.auth import KeyRing, key_digest, new_key, read_key_file, write_key_file
 from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
 from openclaw_rl.gateway.answer.heads import Heads
 from openclaw_rl.gateway.answer.memory import TokenMemory
@@ -62,14 +63,17 @@ async def make_serving(foundation: Foundation, store: SqliteStore, sockets: Path
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
+    shares = Shares(max_bytes=config.gateway.max_reading_bytes)
+    background = Background()
     gateway = Gateway(
         live_label=live.label,
+        shares=shares,
         engine=host.engine,
         renderer=foundation.renderer,
-        store=RedactingStore(store) if config.store.redact else store,
+        store=RedactingStore(store, shares, background.start) if config.store.redact else store,
         sessions=await _open_sessions(store, config),
         memory=TokenMemory(store.get_turn, model_id=model_id, max_turns=config.rollout.max_turns_in_memory),
-        background=Background(),
+        background=background,
         model_id=model_id,
         heads=Heads(foundation.renderer) if config.engine.share_heads else None,
     )

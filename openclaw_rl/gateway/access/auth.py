@@ -5,17 +5,23 @@ Turns headers into a user. Keys exist here only as SHA-256 digests; the one plai
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.errors import ConfigError, RequestError
 from openclaw_rl.types import USER_NAME, ApiKey
+
+REVOKED = "that API key was revoked"
+"""What a client hears whose key is taken away while it is answered."""
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -25,6 +31,7 @@ class KeyRing:
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self._keys: dict[bytes, ApiKey] = {}
+        self._visits: defaultdict[str, set[Visit]] = defaultdict(set)
         for key in keys:
             self.add(key)
 
@@ -33,14 +40,45 @@ class KeyRing:
             self._keys[key.digest] = key
 
     def remove(self, key_id: str) -> bool:
-        """Closes the door for a key; False if there is none of that id."""
+        """Closes the door for a key, and sends out whoever came in with it; False if there is none of that id."""
         found = [digest for digest, key in self._keys.items() if key.id == key_id]
         for digest in found:
             del self._keys[digest]
+        for visit in tuple(self._visits.get(key_id, ())):
+            visit.end()
         return bool(found)
 
     def user(self, headers: Mapping[str, str]) -> str:
         """The user behind `Authorization: Bearer` or `x-api-key`, or a 401."""
+        return self.key(headers).user
+
+    @asynccontextmanager
+    async def visit(self) -> AsyncIterator[Visit]:
+        """One request: a 401 ends it in its middle when the key that it came in with is revoked."""
+        visit = Visit(self)
+        try:
+            async with visit.until_revoked:
+                yield visit
+        except TimeoutError:
+            if not visit.is_over:
+                raise
+            raise RequestError(REVOKED, status=401, code="invalid_api_key") from None
+        finally:
+            if visit.key_id is not None:
+                visits = self._visits[visit.key_id]
+                visits.discard(visit)
+                if not visits:
+                    del self._visits[visit.key_id]
+
+    def enter(self, visit: Visit, headers: Mapping[str, str]) -> str:
+        """Lets a visit in with the key that it shows; its user, or a 401."""
+        key = self.key(headers)
+        visit.key_id = key.id
+        self._visits[key.id].add(visit)
+        return key.user
+
+    def key(self, headers: Mapping[str, str]) -> ApiKey:
+        """The key that is shown, if it opens; else a 401."""
         secret = presented_key(headers)
         if secret is None:
             raise RequestError(
@@ -52,7 +90,28 @@ class KeyRing:
         key = self._keys.get(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):
             raise RequestError("that API key is not known here", status=401, code="invalid_api_key")
-        return key.user
+        return key
+
+
+class Visit:
+    """A request from its arrival to its end."""
+
+    def __init__(self, ring: KeyRing) -> None:
+        self._ring = ring
+        self.until_revoked = asyncio.timeout(None)
+        self.key_id: str | None = None
+        self.is_over = False
+
+    def enter(self, headers: Mapping[str, str]) -> str:
+        """The user of the key that is shown, or a 401."""
+        return self._ring.enter(self, headers)
+
+    def end(self) -> None:
+        """Cancels what the request is at."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.until_revoked.reschedule(asyncio.get_running_loop().time())
 
 
 def presented_key(headers: Mapping[str, str]) -> str | None:

@@ -28,14 +28,17 @@ from openclaw_rl.errors import (
     StoreUnavailable,
 )
 from openclaw_rl.gateway.access.salts import CacheSalts
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.capture import Capture, Piece
 from openclaw_rl.gateway.answer.heads import Heads
 from openclaw_rl.gateway.answer.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.answer.pinning import not_served, pinned_version
-from openclaw_rl.gateway.answer.prompt import Prompt, build_prompt, room, seen_tools
+from openclaw_rl.gateway.answer.prompt import Desk, Prompt, build_prompt, room, seen_tools
+from openclaw_rl.gateway.sessions.history import Trace, trace
 from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn
-from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions, traced
+from openclaw_rl.gateway.sessions.placement import Arrival, Ended, Placement, Sessions, owner_of
+from openclaw_rl.gateway.sessions.wording import OPENCLAW
 from openclaw_rl.protocols import Engine, Renderer, Store
 from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import (
@@ -92,6 +95,22 @@ async def _base_only(line: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gist:
+    """What a request's own words say, without looking at any other: its history, and what names its surroundings."""
+
+    history: Trace
+    context: bytes
+
+    @classmethod
+    def of(cls, request: Request, identity: Identity, user: str) -> Gist:
+        """Goes through the whole conversation: not for the event loop where that is long."""
+        return cls(
+            history=trace(owner_of(user, identity.episode), request.messages, is_openclaw=identity.client == OPENCLAW),
+            context=context_digest(request.messages, seen_tools(request)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """What every exchange needs from its neighbours."""
 
@@ -105,14 +124,25 @@ class Gateway:
     """Names model and tokenizer: ids of another one mean nothing here."""
     live_label: Callable[[str], Awaitable[str | None]] = _base_only
     """The version that answers a line; None is the engine's own."""
+    shares: Shares = field(default_factory=Shares)
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
     salts: CacheSalts = field(default_factory=CacheSalts)
     heads: Heads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
-    async def begin(self, request: Request, identity: Identity, *, user: str, digest: str, dialect: str) -> Exchange:
+    async def begin(
+        self,
+        request: Request,
+        identity: Identity,
+        *,
+        user: str,
+        digest: str,
+        dialect: str,
+        gist: Gist | None = None,
+    ) -> Exchange:
         """Opens the exchange for a request. `digest` names the request as sent, so that a retry can be told."""
+        gist = gist or Gist.of(request, identity, user)
         state = await self.engine.state()
         line = line_for(user, identity.episode)
         version = pinned_version(request.model, line, state.versions) or await self.live_label(line)
@@ -123,27 +153,28 @@ class Gateway:
             episode=identity.episode,
             kind=identity.kind,
             messages=request.messages,
+            history=gist.history,
             digest=digest,
-            context=context_digest(request.messages, seen_tools(request)),
+            context=gist.context,
             has_tools=bool(request.tools),
             is_doubtful=identity.is_doubtful,
             opted_out=identity.no_train == "session",
             is_retry=identity.is_retry,
             may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
         )
-        followed = traced(arrival)
         await self._reopen(user, identity.scoped_key)
         for _ in range(_ROUNDS):
-            if not (needed := self.sessions.needed(arrival, followed)):
+            if not (needed := self.sessions.needed(arrival)):
                 break
             await self.take_back(needed)
-        placement = self.sessions.place(arrival, followed)
+        placement = self.sessions.place(arrival)
         log.debug("turn %s is %s and goes on from %s", placement.turn.id, placement.turn.kind, placement.turn.parent)
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
+        desk = Desk(renderer=self.renderer, shares=self.shares, user=user, window=state.context_window)
         try:
             if identity.no_train == "session":
                 await self._opt_out(placement)
-            await exchange.prepare()
+            await exchange.prepare(desk, gist.context)
         except BaseException:
             exchange.give_up()
             raise
@@ -278,7 +309,7 @@ class Exchange:
     def num_cached_tokens(self) -> int:
         return max((c.capture.num_cached_tokens for c in self._choices), default=0)
 
-    async def prepare(self) -> None:
+    async def prepare(self, desk: Desk, context: bytes) -> None:
         """Renders the prompt, or finds the stored answer of a retry."""
         if self._placement.replay:
             self._replayed = await self._stored_answer()
@@ -287,7 +318,7 @@ class Exchange:
                 return
         placement, gateway = self._placement, self._gateway
         with owned_by(gateway.salts.of(placement.session)):
-            self._prompt = await build_prompt(self._request, self._tools, placement, gateway.renderer, gateway.memory)
+            self._prompt = await build_prompt(self._request, self._tools, context, placement, gateway.memory, desk)
             if gateway.heads is not None and not placement.session.opted_out:
                 messages = self._request.messages
                 self._num_shareable = await gateway.heads.num_tokens(self._prompt.ids, messages, self._tools)

@@ -6,9 +6,12 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Self, TypeVar
 
 import orjson
 from aiohttp import web
@@ -16,40 +19,60 @@ from aiohttp import web
 from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
 from openclaw_rl.faults import crash_point
-from openclaw_rl.gateway.access.auth import Doorkeeper, KeyRing, presented_key
-from openclaw_rl.gateway.answer.exchange import Exchange, Gateway
+from openclaw_rl.gateway.access.auth import Doorkeeper, KeyRing, Visit, presented_key
+from openclaw_rl.gateway.answer.exchange import Exchange, Gateway, Gist
 from openclaw_rl.gateway.answer.pinning import versions_for
-from openclaw_rl.gateway.answer.prompt import count_prompt
+from openclaw_rl.gateway.answer.prompt import Desk, count_prompt
 from openclaw_rl.gateway.api import feedback
 from openclaw_rl.gateway.api.dialects.chat import CHAT
 from openclaw_rl.gateway.api.dialects.messages import MESSAGES
 from openclaw_rl.gateway.api.dialects.messages.request import parse_count
 from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, not_kept, stored_response
 from openclaw_rl.gateway.api.dialects.spoken import Continuing, Dialect, Envelope, ErrorBody, Limits, Spoken
-from openclaw_rl.gateway.api.http_server import SECURITY_HEADERS, unpack
+from openclaw_rl.gateway.api.http_server import CLIENT_GONE, SECURITY_HEADERS, received, unpack
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.gateway.api.openapi import describe
 from openclaw_rl.gateway.api.rollouts import read_rollouts
 from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
-from openclaw_rl.gateway.sessions.identify import identify
+from openclaw_rl.gateway.sessions.identify import Identity, identify
 from openclaw_rl.protocols import EngineHost
 from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import LOCAL_USER, Json, Turn, line_for, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
+T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_CLIENT_GONE = 499
-"""What logs and metrics say of a request whose client did not wait for the answer."""
-
 _NO_TURN = turn_id("none", 0)
+_VISIT = web.RequestKey("visit", Visit)
+_EXTRA_BYTES, _BYTES_PER_TOKEN = 8 << 20, 64
+"""What a body may have beside what the window can hold, and about the most that a token is written with."""
+_MESSAGE_CHARS = 16
+"""What it takes to go through a message, beside its text."""
+_JSON_PER_TOKEN = 64
+"""About what a token is written down with where log-probs are wanted."""
 
 _HTTP_ERRORS = {
     404: "there is no such route",
     405: "this route does not take that method",
-    413: "the body is larger than gateway.max_body_bytes",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """All that a request says by itself. `digest` names it as sent, so that a retry can be told."""
+
+    spoken: Spoken
+    identity: Identity
+    gist: Gist
+    digest: str
+
+    @classmethod
+    def of(cls, spoken: Spoken, headers: Mapping[str, str], user: str, digest: str) -> Self:
+        asked = spoken.request
+        identity = identify(headers, spoken.body, asked.messages, asked.tools)
+        return cls(spoken=spoken, identity=identity, gist=Gist.of(asked, identity, user), digest=digest)
 
 
 class App:
@@ -73,11 +96,14 @@ class App:
         self._host = host
         self._started_at = int(time.time())
         self._closing = asyncio.Event()
+        self._giving: Counter[str] = Counter()
         self._doorkeeper = Doorkeeper(
             host=config.host, allowed_hosts=config.allowed_hosts, allowed_origins=config.allowed_origins
         )
         self._limits = Limits(
+            max_values=config.max_values,
             max_messages=config.max_messages,
+            max_tools=config.max_tools,
             max_nesting=config.max_nesting,
             max_choices=config.max_choices,
             max_tokens=config.max_tokens_limit,
@@ -86,7 +112,7 @@ class App:
         )
 
     def build(self) -> web.Application:
-        app = web.Application(client_max_size=self._config.max_body_bytes, middlewares=[self._boundary])
+        app = web.Application(middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
         app.router.add_post("/v1/responses", self._speaking(RESPONSES))
         app.router.add_get("/v1/responses/{id}", self._stored_response)
@@ -113,7 +139,7 @@ class App:
     async def _boundary(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every request passes here, whatever its route and verb."""
         started = time.perf_counter()
-        status = _CLIENT_GONE
+        status = CLIENT_GONE
         try:
             response = await self._guarded(request, handler)
             status = response.status
@@ -128,12 +154,16 @@ class App:
         try:
             self._doorkeeper.check(request.headers)
             self._check_headers(request)
-            return await handler(request)
+            async with self._keys.visit() as visit:
+                request[_VISIT] = visit
+                return await handler(request)
         except (OpenClawError, web.HTTPException) as error:
+            if request.writer.output_size > 0:
+                return _cut_off(request)
             return _refusal(error, _error_body(request))
         except ConnectionError:
             # The client closed its end while we wrote; the exchange has kept what there was.
-            return web.Response(status=_CLIENT_GONE)
+            return web.Response(status=CLIENT_GONE)
         except Exception:
             # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
             log.exception("unexpected error", extra={"route": _route(request)})
@@ -157,30 +187,65 @@ class App:
 
     async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         user = self._user(request)
-        raw = await self._body(request)
-        spoken = dialect.parse(raw, self._limits, self._model)
-        before = None
+        # The body is given back once the prompt is rendered, however long the answer takes.
+        async with self._body(request, user, self._max_body_bytes()) as raw:
+            read = await self._understood(request, raw, dialect, user)
+            crash_point("gateway.accepted")
+            try:
+                exchange = await self._gateway.begin(
+                    read.spoken.request,
+                    read.identity,
+                    user=user,
+                    digest=read.digest,
+                    dialect=dialect.name,
+                    gist=read.gist,
+                )
+            except RequestError as error:
+                return self._refused(read.spoken, error)
+        del raw  # or it would live for as long as the answer takes
+        try:
+            return await self._serve(request, read.spoken, exchange, user)
+        except RequestError as error:
+            return self._refused(read.spoken, error)
+
+    async def _understood(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
+        """All that a request says, with what it goes on from."""
+        read = await self._shares(user, len(raw), lambda: self._read(request, raw, dialect, user))
+        spoken = read.spoken
         if isinstance(spoken, Continuing) and spoken.follows is not None:
-            before = await self._turn(user, spoken.follows, "previous_response_id")
-            spoken = spoken.after(before)
-        identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
-        if before is not None and identity.session_key is None:
-            # The turn says outright which session goes on, be it over or one of several that read alike.
-            identity = replace(identity, session_key=await self._session_name(user, before.session))
-        crash_point("gateway.accepted")
+            return await self._continued(request, user, spoken, spoken.follows, read)
+        return read
+
+    def _read(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
+        """All that a body says by itself; the work of a moment for a short one, and for a thread otherwise."""
+        spoken = dialect.parse(raw, self._limits, self._model)
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
-        try:
-            asked = spoken.request
-            exchange = await self._gateway.begin(asked, identity, user=user, digest=digest, dialect=dialect.name)
-            return await self._serve(request, spoken, exchange)
-        except RequestError as error:
-            said = spoken.refusal(self._envelope(spoken, _NO_TURN, ""), str(error), error.code)
-            if said is None:
-                raise
-            return web.Response(body=said, content_type="text/event-stream")
+        return _Read.of(spoken, request.headers, user, digest)
 
-    async def _serve(self, request: web.Request, spoken: Spoken, exchange: Exchange) -> web.StreamResponse:
+    async def _continued(self, request: web.Request, user: str, spoken: Continuing, follows: str, read: _Read) -> _Read:
+        """The same with everything before it, which only the store knows."""
+        before = await self._turn(user, follows, "previous_response_id")
+        whole = spoken.after(before)
+        num_chars = sum(_MESSAGE_CHARS + len(message.content) for message in whole.request.messages)
+        read = await self._shares(user, num_chars, lambda: _Read.of(whole, request.headers, user, read.digest))
+        if read.identity.session_key is not None:
+            return read
+        # The turn says outright which session goes on, be it over or one of several that read alike.
+        name = await self._session_name(user, before.session)
+        return replace(read, identity=replace(read.identity, session_key=name))
+
+    def _refused(self, spoken: Spoken, error: RequestError) -> web.StreamResponse:
+        """A refusal as the dialect's clients understand it, where that is not an HTTP error."""
+        said = spoken.refusal(self._envelope(spoken, _NO_TURN, ""), str(error), error.code)
+        if said is None:
+            raise error
+        return web.Response(body=said, content_type="text/event-stream")
+
+    async def _shares(self, user: str, size: int, work: Callable[[], T]) -> T:
+        return await self._gateway.shares.run(user, size, lambda _: work())
+
+    async def _serve(self, request: web.Request, spoken: Spoken, exchange: Exchange, user: str) -> web.StreamResponse:
         headers = {
             "X-OpenClaw-RL-Version": exchange.version,
             "X-OpenClaw-RL-Turn": ",".join(exchange.turn_ids),
@@ -191,9 +256,15 @@ class App:
         renderer = self._gateway.renderer
         if spoken.stream:
             writer = spoken.events(envelope, exchange, renderer)
-            response = await serve_stream(request, exchange, writer, headers, keepalive_s=self._config.keepalive_s)
+            visit, keepalive_s = request[_VISIT], self._config.keepalive_s
+            response = await serve_stream(request, exchange, writer, headers, visit=visit, keepalive_s=keepalive_s)
         else:
-            response = await serve_whole(request, exchange, lambda: spoken.whole(envelope, exchange, renderer), headers)
+
+            async def write() -> bytes:
+                size = _answer_size(exchange)
+                return await self._shares(user, size, lambda: spoken.whole(envelope, exchange, renderer))
+
+            response = await serve_whole(request, exchange, write, headers)
         self._count(exchange)
         return response
 
@@ -208,10 +279,15 @@ class App:
 
     async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        asked = parse_count(await self._body(request), self._limits, self._model)
-        with owned_by(self._gateway.salts.of_user(user)):
-            num_tokens = await count_prompt(asked, self._gateway.renderer)
-        return _json(200, orjson.dumps({"input_tokens": num_tokens}))
+        state = self._host.state or await self._host.wait_ready(self._config.request_timeout_s)
+        desk = Desk(
+            renderer=self._gateway.renderer, shares=self._gateway.shares, user=user, window=state.context_window
+        )
+        async with self._body(request, user, self._max_body_bytes()) as raw:
+            asked = await self._shares(user, len(raw), lambda: parse_count(raw, self._limits, self._model))
+            with owned_by(self._gateway.salts.of_user(user)):
+                num_tokens = await count_prompt(asked, desk)
+            return _json(200, orjson.dumps({"input_tokens": num_tokens}))
 
     async def _stored_response(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
@@ -219,7 +295,9 @@ class App:
             raise RequestError("a stored response is not streamed; ask for it whole", param="stream")
         name = ResponseName.parse(request.match_info["id"])
         turn = await self._turn(user, name.turn_id)
-        return _json(200, stored_response(name, turn, self._model, self._gateway.renderer))
+        size = _JSON_PER_TOKEN * len(turn.completion.token_ids)
+        body = await self._shares(user, size, lambda: stored_response(name, turn, self._model, self._gateway.renderer))
+        return _json(200, body)
 
     async def _turn(self, user: str, name: str, param: str | None = None) -> Turn:
         """A stored turn of this user, which a response is kept as; `param` is the field that asks for it."""
@@ -239,23 +317,25 @@ class App:
 
     async def _feedback(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        given = feedback.parse(await self._body(request), user)
+        async with self._body(request, user, feedback.MAX_BYTES) as raw:
+            given = await self._shares(user, len(raw), lambda: feedback.parse(raw, user))
         if await self._gateway.store.turn_owner(given.session, given.index) != user:
             name = turn_id(given.session, given.index)
             raise RequestError(f"there is no turn {name!r} of yours", status=404, param="turn_id", code="not_found")
-        await self._gateway.store.put_feedback(given)
+        await feedback.put(self._gateway.store, given, self._giving, max_feedback=self._config.max_feedback)
         self._metrics.feedback.inc()
         return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
 
     async def _session_done(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        raw = await self._body(request)
-        name = request.match_info.get("name") or feedback.read_name(raw)
+        async with self._body(request, user, feedback.MAX_BYTES) as raw:
+            name = request.match_info.get("name") or feedback.read_name(raw)
         return _json(200, await feedback.end_named(self._gateway, user, name))
 
     async def _rollouts(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        return _json(200, await read_rollouts(self._gateway.store, user, request.query, self._closing))
+        store, shares = self._gateway.store, self._gateway.shares
+        return _json(200, await read_rollouts(store, shares, user, request.query, self._closing))
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         # OpenClaw checks reachability here without its key.
@@ -306,18 +386,30 @@ class App:
         return False
 
     def _user(self, request: web.Request) -> str:
-        return self._keys.user(request.headers) if self._config.require_key else LOCAL_USER
+        return request[_VISIT].enter(request.headers) if self._config.require_key else LOCAL_USER
 
-    async def _body(self, request: web.Request) -> bytes:
-        try:
-            async with asyncio.timeout(self._config.request_timeout_s):
-                raw = await request.read()
-        except TimeoutError:
-            raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
+    def _max_body_bytes(self) -> int:
+        """The largest body of a conversation: one that is larger than this could not fit the window anyway."""
+        state, most = self._host.state, self._config.max_body_bytes
+        return most if state is None else min(most, _EXTRA_BYTES + _BYTES_PER_TOKEN * state.context_window)
+
+    @asynccontextmanager
+    async def _body(self, request: web.Request, user: str, max_bytes: int) -> AsyncIterator[bytes]:
+        """The body, which counts as its user's until the end of the block."""
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
-        if encoding == "identity":
-            return raw
-        return await asyncio.to_thread(unpack, raw, encoding, max_bytes=self._config.max_body_bytes)
+        with self._gateway.shares.holding(user) as held:
+            try:
+                async with asyncio.timeout(self._config.request_timeout_s):
+                    raw = await received(request, held, max_bytes=max_bytes)
+            except TimeoutError:
+                if request[_VISIT].is_over:
+                    raise
+                raise RequestError("the body did not arrive in time", status=408, code="timeout") from None
+            if encoding != "identity":
+                packed = raw
+                raw = await self._shares(user, max_bytes, lambda: unpack(packed, encoding, max_bytes=max_bytes))
+                held.grow(len(raw))
+            yield raw
 
     def _check_headers(self, request: web.Request) -> None:
         size = len(request.path_qs) + sum(len(name) + len(value) for name, value in request.raw_headers)
@@ -359,7 +451,8 @@ def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) ->
     match error:
         case RequestError():
             body = error_body(str(error), status=error.status, param=error.param, code=error.code)
-            return _json(error.status, body)
+            headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+            return _json(error.status, body, headers)
         case EngineError() | StoreError():
             message, code = spoken(error)
             retry_after_s = error.retry_after_s if isinstance(error, EngineUnavailable) else 1
@@ -370,6 +463,23 @@ def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) ->
             return _json(error.status, error_body(message, status=error.status), headers)
         case _:
             return _json(500, error_body(str(error), status=500))
+
+
+def _cut_off(request: web.Request) -> web.Response:
+    """Ends an answer that had begun and that nobody may have any more."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=CLIENT_GONE)
+
+
+def _answer_size(exchange: Exchange) -> int:
+    """About how much is written for the answers as they stand."""
+    written = 0
+    for message, completion in exchange.answers:
+        alternatives = sum(map(len, completion.top_logprobs or ()))
+        written += len(message.content) + len(message.reasoning)
+        written += _JSON_PER_TOKEN * (len(completion.token_ids) + alternatives)
+    return written
 
 
 def _json(status: int, body: bytes, headers: dict[str, str] | None = None) -> web.Response:

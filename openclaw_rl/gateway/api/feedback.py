@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Literal
 
 import orjson
@@ -12,9 +13,14 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.answer.exchange import Gateway
-from openclaw_rl.types import Feedback, split_turn_id
+from openclaw_rl.gateway.api.dialects.wire import read_object
+from openclaw_rl.protocols import Store
+from openclaw_rl.types import Feedback, split_turn_id, turn_id
 
 MAX_NAME = 256
+MAX_BYTES = 1 << 20
+"""Of a body that is read here: the longest text, with every character escaped, and then some."""
+_MAX_VALUES = 1_000
 
 _RATINGS: dict[str, Literal[-1, 1]] = {"up": 1, "good": 1, "👍": 1, "down": -1, "bad": -1, "👎": -1}
 
@@ -30,12 +36,7 @@ class FeedbackBody(BaseModel):
 
 def parse(raw: bytes, user: str) -> Feedback:
     """Reads `{"turn_id", "score" | "rating", "text"}`; whether the turn exists and is the user's is not known here."""
-    try:
-        given = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
-    if not isinstance(given, dict):
-        raise RequestError("the body must be a JSON object", code="invalid_json")
+    given = read_object(raw, _MAX_VALUES)
     try:
         body = FeedbackBody.model_validate(given)
     except ValidationError as error:
@@ -64,6 +65,24 @@ def parse(raw: bytes, user: str) -> Feedback:
         raise RequestError(str(error)) from None
 
 
+async def put(store: Store, given: Feedback, giving: Counter[str], *, max_feedback: int) -> None:
+    """Stores feedback, up to `max_feedback` pieces on one turn; `giving` counts those that are on their way."""
+    name = turn_id(given.session, given.index)
+    giving[name] += 1
+    try:
+        if await store.num_feedback(given.session, given.index) + giving[name] > max_feedback:
+            raise RequestError(
+                f"turn {name!r} has {max_feedback} pieces of feedback, as many as gateway.max_feedback allows",
+                status=409,
+                code="too_much_feedback",
+            )
+        await store.put_feedback(given)
+    finally:
+        giving[name] -= 1
+        if not giving[name]:
+            del giving[name]
+
+
 class EndingBody(BaseModel):
     """Which session is over; other fields are ignored."""
 
@@ -75,9 +94,7 @@ class EndingBody(BaseModel):
 def read_name(raw: bytes) -> str:
     """The session that the body names."""
     try:
-        return EndingBody.model_validate(orjson.loads(raw)).session_id
-    except orjson.JSONDecodeError as error:
-        raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
+        return EndingBody.model_validate(read_object(raw, _MAX_VALUES)).session_id
     except ValidationError:
         raise RequestError('say which session is over: {"session_id": "…"}', param="session_id") from None
 

@@ -17,6 +17,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.access.shares import Held
 from openclaw_rl.gateway.api.dialects.errors import openai_error
 
 log = logging.getLogger("openclaw_rl.gateway")
@@ -24,6 +25,9 @@ log = logging.getLogger("openclaw_rl.gateway")
 SECURITY_HEADERS = {"Server": "openclaw-rl", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 """On every answer: nothing about our insides, no guessing of types, no copies in caches."""
 
+
+CLIENT_GONE = 499
+"""What logs and metrics say of a request whose client did not wait for the answer."""
 
 _AT_ONCE_S = 0.001
 """aiohttp takes 0 for "no limit"."""
@@ -62,7 +66,7 @@ class HttpRunner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         return _Server(
-            _expecting_nothing(server.request_handler),
+            _guarded(server.request_handler),
             request_factory=server.request_factory,
             handler_cancellation=server.handler_cancellation,
             loop=asyncio.get_running_loop(),
@@ -98,17 +102,35 @@ class _Connection(RequestHandler):
         return response
 
 
-def _expecting_nothing(
+def _guarded(
     handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """`Expect` is answered by aiohttp's router before any middleware of ours: only its one real value may pass."""
+    """`Expect` is answered by aiohttp's router before any middleware of ours: only its one real value may pass, and a
+    client that is gone before it is told to go on is no defect."""
 
     async def guarded(request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("expect", "100-continue").lower() != "100-continue":
             return _json_error(HTTPStatus.EXPECTATION_FAILED, "the only Expect that is met is 100-continue")
-        return await handle(request)
+        try:
+            return await handle(request)
+        except ConnectionError:
+            return web.Response(status=CLIENT_GONE)
 
     return guarded
+
+
+async def received(request: web.Request, held: Held, *, max_bytes: int) -> bytes:
+    """The body as it was sent, counted while it comes."""
+    too_large = RequestError(f"the body is larger than the {max_bytes} bytes that are read here", status=413)
+    if (request.content_length or 0) > max_bytes:
+        raise too_large
+    raw = bytearray()
+    async for chunk in request.content.iter_any():
+        held.grow(len(chunk))
+        raw += chunk
+        if len(raw) > max_bytes:
+            raise too_large
+    return bytes(raw)
 
 
 def unpack(raw: bytes, encoding: str, *, max_bytes: int) -> bytes:
@@ -121,7 +143,7 @@ def unpack(raw: bytes, encoding: str, *, max_bytes: int) -> bytes:
     except zlib.error:
         raise RequestError("the body is not encoded as its headers say") from None
     if len(body) > max_bytes:
-        raise RequestError("the body is larger than gateway.max_body_bytes", status=413)
+        raise RequestError(f"the body is larger than the {max_bytes} bytes that are read here", status=413)
     if not unpacker.eof:
         raise RequestError("the body is cut off")
     return body

@@ -17,8 +17,12 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.access.shares import AT_ONCE, IsWanted, Shares
 from openclaw_rl.protocols import Store
 from openclaw_rl.types import Json, TurnRecord, split_turn_id, turn_id
+
+_CHARS_PER_TOKEN = 16
+"""About what a token is written with: its id, its log-prob, its words."""
 
 
 class Query(BaseModel):
@@ -30,7 +34,9 @@ class Query(BaseModel):
     state: Literal["settled", "open"] = "settled"
 
 
-async def read_rollouts(store: Store, user: str, raw: Mapping[str, str], closing: asyncio.Event) -> bytes:
+async def read_rollouts(
+    store: Store, shares: Shares, user: str, raw: Mapping[str, str], closing: asyncio.Event
+) -> bytes:
     """The answer to one request. `closing` ends its waiting: a server that stops must not wait for those who wait."""
     query = _parse(raw)
     try:
@@ -39,8 +45,20 @@ async def read_rollouts(store: Store, user: str, raw: Mapping[str, str], closing
         raise RequestError(f"after: {error}", param="after", code="invalid_cursor") from None
     # One at a time: between two of them the store's thread goes back to writing the turns of people who wait.
     records = [await store.record(*split_turn_id(name)) for name in names]
-    data = [rollout_json(record) for record in records if record is not None]
-    return orjson.dumps({"object": "list", "data": data, "cursor": cursor, "has_more": len(names) == query.limit})
+    data = [await _written(record, shares, user) for record in records if record is not None]
+    about = orjson.dumps({"object": "list", "cursor": cursor, "has_more": len(names) == query.limit})
+
+    def joined(_: IsWanted) -> bytes:
+        return b"".join((about[:-1], b',"data":[', b",".join(data), b"]}"))
+
+    return await shares.run(user, sum(map(len, data)), joined)
+
+
+async def _written(record: TurnRecord, shares: Shares, user: str) -> bytes:
+    """One line of the answer, as it is."""
+    turn = record.turn
+    size = _CHARS_PER_TOKEN * (len(turn.prompt_ids) + len(turn.completion.token_ids)) + AT_ONCE * bool(turn.tools)
+    return await shares.run(user, size, lambda _: orjson.dumps(rollout_json(record)))
 
 
 async def _find(store: Store, user: str, query: Query, closing: asyncio.Event) -> tuple[list[str], str]:

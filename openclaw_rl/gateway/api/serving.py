@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ from aiohttp import web
 
 from openclaw_rl.errors import EngineUnavailable, OpenClawError, StoreError, StoreUnavailable
 from openclaw_rl.faults import crash_point
+from openclaw_rl.gateway.access.auth import REVOKED, Visit
 from openclaw_rl.gateway.answer.exchange import Exchange
 from openclaw_rl.gateway.api.dialects.spoken import StreamWriter
 
@@ -23,7 +24,7 @@ log = logging.getLogger("openclaw_rl.gateway")
 
 
 async def serve_whole(
-    request: web.Request, exchange: Exchange, write: Callable[[], bytes], headers: Mapping[str, str]
+    request: web.Request, exchange: Exchange, write: Callable[[], Awaitable[bytes]], headers: Mapping[str, str]
 ) -> web.StreamResponse:
     """Answers with one JSON object; `write` makes it when everything is known."""
     async with aclosing(exchange.pieces()) as pieces:
@@ -32,7 +33,7 @@ async def serve_whole(
     crash_point("gateway.engine_done")
     await exchange.commit()
     crash_point("gateway.committed_before_last_byte")
-    response = web.Response(body=write(), content_type="application/json", headers=headers)
+    response = web.Response(body=await write(), content_type="application/json", headers=headers)
     await response.prepare(request)
     await response.write_eof()
     crash_point("gateway.replied")
@@ -41,7 +42,13 @@ async def serve_whole(
 
 
 async def serve_stream(
-    request: web.Request, exchange: Exchange, writer: StreamWriter, headers: Mapping[str, str], *, keepalive_s: float
+    request: web.Request,
+    exchange: Exchange,
+    writer: StreamWriter,
+    headers: Mapping[str, str],
+    *,
+    visit: Visit,
+    keepalive_s: float,
 ) -> web.StreamResponse:
     """Answers with events. Until the first of them a failure is still a plain HTTP error."""
     async with _Events(request, writer, headers, keepalive_s) as events:
@@ -58,6 +65,12 @@ async def serve_stream(
             if not events.opened:
                 raise
             await events.send(writer.error(*spoken(error)))
+            return events.response
+        except asyncio.CancelledError:
+            if not visit.is_over or not events.opened:
+                raise
+            async with asyncio.timeout(_FAREWELL_S):
+                await events.send(writer.error(REVOKED, "invalid_api_key"))
             return events.response
         crash_point("gateway.committed_before_last_byte")
         await events.send(writer.end())
@@ -76,6 +89,10 @@ def spoken(error: OpenClawError) -> tuple[str, str]:
         message = "the turn could not be put on disk, so nothing was acknowledged; free some space there and try again"
         return message, "store_unavailable"
     return str(error), "engine_unavailable" if isinstance(error, EngineUnavailable) else "engine_failed"
+
+
+_FAREWELL_S = 0.5
+"""How long a client whose key was revoked may take to read that; one that does not read is cut off."""
 
 
 class _Events:

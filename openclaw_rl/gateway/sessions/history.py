@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import islice
+from typing import Literal
 
 import orjson
 
 from openclaw_rl.gateway.sessions.wording import (
     are_automatic,
     are_nudging,
-    is_nudge,
     is_reaction,
     is_silence,
     is_spoken,
@@ -63,7 +63,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The assistant message at `position` of a history; `before` names what stands above it.
+    """The assistant message at `position` of a history; `before` names what stands above it, `digest` the message.
 
     `has_telling_tail`: with the opening of the message before it, it is long enough to be told from others.
     """
@@ -72,6 +72,7 @@ class Answered:
     fingerprint: Fingerprint
     before: bytes
     message: Message
+    digest: bytes
     has_telling_tail: bool
 
     def as_two(self) -> Iterator[tuple[bytes, Message]]:
@@ -110,10 +111,24 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """What a message is to the answers above it: words of a person or a tool, a program's wish that the model go on, an
+    answer or a bare token in place of one, each with its digest, or nothing that tells anything."""
+
+    kind: Literal["reaction", "nudge", "answer", "silence", "nothing"]
+    digest: bytes = b""
+
+
+_REACTION, _NUDGE, _NOTHING = Heard("reaction"), Heard("nudge"), Heard("nothing")
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
-    """A history as fingerprints: each assistant message in it, and the state at its end."""
+    """A history as fingerprints: each assistant message in it, what every message is to those above it, and the state
+    at its end."""
 
     answers: tuple[Answered, ...]
+    heard: tuple[Heard, ...]
     asked: Asked | None
     _owner: bytes
     _whole: bytes
@@ -128,16 +143,21 @@ class Trace:
         return replace(self, _opening=asked.opening)
 
 
-def trace(user: str, messages: Iterable[Message]) -> Trace:
-    """Walks a history once. The user is part of every fingerprint: nobody continues another's conversation."""
+def trace(user: str, messages: Iterable[Message], *, is_openclaw: bool = False) -> Trace:
+    """Walks a history once. The user is part of every fingerprint: nobody continues another's conversation.
+
+    `is_openclaw`: that client wrote the history, and wrapped what it says itself in what only a program would say.
+    """
     owner = whole = opening = _digest(user.encode())
     asked: Asked | None = None
     num_opening = 0
     answers: list[Answered] = []
+    heard: list[Heard] = []
     for position, message in enumerate(messages):
+        words = said(message)
+        heard.append(_heard(message, words, is_openclaw))
         if not is_spoken(message):
             continue
-        words = said(message)
         is_users = message.role == "user"
         if is_users and not words and message.content.strip():
             continue  # attachments only, such as a reminder: clients drop it from later histories, or move it
@@ -146,14 +166,15 @@ def trace(user: str, messages: Iterable[Message]) -> Trace:
         if message.role == "assistant":
             fingerprint = _fingerprint(owner, before, opening, message, digest)
             is_telling = num_opening + _num_chars(message) >= _MIN_TELLING_CHARS
-            answers.append(Answered(position, fingerprint, before, message, is_telling))
+            answers.append(Answered(position, fingerprint, before, message, digest, is_telling))
+            heard[-1] = Heard("silence" if is_silence(message) else "answer", digest)
         if is_users and are_nudging(words):
             continue  # it is never seen again: what it was added to is what led to the answer
         first = _opening(words) if is_users else words
         opening = _opening_digest(first) if is_users and digest != _AUTOMATIC else digest
         num_opening = len(first) if digest != _AUTOMATIC else 0
         asked = Asked(before, words, opening) if message.role != "assistant" else None
-    return Trace(tuple(answers), asked, owner, whole, opening)
+    return Trace(tuple(answers), tuple(heard), asked, owner, whole, opening)
 
 
 def after(before: bytes, answer: Message) -> bytes:
@@ -162,37 +183,41 @@ def after(before: bytes, answer: Message) -> bytes:
 
 
 def reaction(
-    messages: Sequence[Message],
-    position: int,
-    *,
-    known: Collection[int],
-    furniture: Collection[bytes] = (),
-    is_openclaw: bool = False,
-) -> tuple[Message, ...]:
-    """What people and tools said after the answer at `position`, up to the next one of the `known` answers.
+    heard: Sequence[Heard], position: int, *, known: Collection[int], furniture: Collection[bytes] = ()
+) -> tuple[int, ...]:
+    """Where people and tools spoke after the answer at `position`, up to the next one of the `known` answers.
 
     Two kinds of answers are passed over: one that told nobody anything (a heartbeat's NO_REPLY), and `furniture`,
     answers that the client wrote itself, together with what it put before them. Words before an answer of somebody
     unknown tell nothing: nobody can say whether a person spoke, or a client to itself. Neither does a second try: what
     it repeats was told by the first.
     """
-    out: list[Message] = []
-    for at, message in enumerate(messages[position + 1 :], position + 1):
-        if is_openclaw and is_nudge(message):
-            return ()
-        if message.role != "assistant":
-            if is_reaction(message, is_openclaw=is_openclaw):
-                out.append(message)
-        elif answer_digest(message) in furniture:
-            out.clear()
-        elif out or not is_silence(message):
-            return tuple(out) if at in known else ()
+    out: list[int] = []
+    for at in range(position + 1, len(heard)):
+        match heard[at].kind:
+            case "nudge":
+                return ()
+            case "reaction":
+                out.append(at)
+            case "answer" | "silence" if heard[at].digest in furniture:
+                out.clear()
+            case "answer":
+                return tuple(out) if at in known else ()
+            case "silence" if out:
+                return tuple(out) if at in known else ()
     return tuple(out)
 
 
 def answer_digest(message: Message) -> bytes:
     """Names an assistant message by itself."""
     return _message_digest(message, said(message))
+
+
+def _heard(message: Message, words: str, is_openclaw: bool) -> Heard:
+    """What a message that is no answer, and says `words`, is to the answers above it."""
+    if is_openclaw and message.role == "user" and are_nudging(words):
+        return _NUDGE
+    return _REACTION if is_reaction(message, words, is_openclaw=is_openclaw) else _NOTHING
 
 
 def _fingerprint(owner: bytes, before: bytes, opening: bytes, answer: Message, digest: bytes) -> Fingerprint:

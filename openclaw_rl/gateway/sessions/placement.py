@@ -34,9 +34,8 @@ from hashlib import blake2b
 
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.sessions.away import Away
-from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, answer_digest, reaction, trace
+from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, reaction
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn, TurnIndex
-from openclaw_rl.gateway.sessions.wording import OPENCLAW
 from openclaw_rl.types import LOCAL_USER, Episode, Message, NextState, Session, SessionOutline, TurnKind
 
 _MAX_TAKEN_APART = 4
@@ -55,7 +54,8 @@ class Arrival:
 
     `digest` names the exact request, so that a retry can be told; `is_retry`: the client says outright that it is one;
     `may_repeat` is false where an earlier answer cannot stand in. `context` names the system prompts and tools: it
-    tells conversations apart that are otherwise equal. `is_doubtful`: taken for main because nothing says otherwise.
+    tells conversations apart that are otherwise equal. `history` is what `trace` makes of the messages. `is_doubtful`:
+    taken for main because nothing says otherwise.
     """
 
     user: str
@@ -64,6 +64,7 @@ class Arrival:
     kind: TurnKind
     messages: tuple[Message, ...]
     digest: str
+    history: Trace
     context: bytes = b""
     has_tools: bool = False
     is_doubtful: bool = False
@@ -210,13 +211,13 @@ class Sessions:
         """Whether it is in memory; one that is open and is not can be taken back."""
         return session_id in self._open
 
-    def needed(self, arrival: Arrival, followed: Trace) -> set[str]:
-        """The sessions that are away and must be back before this request, traced as `followed`, is placed."""
+    def needed(self, arrival: Arrival) -> set[str]:
+        """The sessions that are away and must be back before this request is placed."""
         if arrival.key is not None or not len(self._away):
             return set()  # a session that is named is looked for in the store, if it is not here
         found = self._away.find([_request_mark(_owner(arrival), arrival.digest)], limit=_MAX_RECALLED)
         unknown: list[Answered] = []
-        for answer in reversed(followed.answers):
+        for answer in reversed(arrival.history.answers):
             here = self._by_whole.newest(answer.fingerprint.whole, None)
             if any(not turn.has_next_state for turn in here):
                 break
@@ -244,11 +245,10 @@ class Sessions:
             self._take_out(home)
             self._away.put(home.session, marks)
 
-    def place(self, arrival: Arrival, followed: Trace | None = None) -> Placement:
+    def place(self, arrival: Arrival) -> Placement:
         """Finds the session and turn of a request, opening what is not there yet; RequestError if that is too many."""
         now = self._clock()
-        followed = followed or traced(arrival)
-        placement = self._place(arrival, followed, now)
+        placement = self._place(arrival, arrival.history, now)
         self._open[placement.session.id] = self._open.pop(placement.session.id)
         self.put_away()
         return placement
@@ -525,7 +525,7 @@ class Sessions:
         followed: Trace,
         answered: Mapping[int, KnownTurn],
     ) -> KnownTurn:
-        strange = [a.message for a in followed.answers if a.position not in answered]
+        strange = [a.digest for a in followed.answers if a.position not in answered]
         turn = KnownTurn(
             session=home.session.id,
             index=home.next_index,
@@ -534,7 +534,7 @@ class Sessions:
             digest=arrival.digest,
             context=arrival.context,
             asked=followed.asked,
-            furniture=frozenset(map(answer_digest, strange if len(strange) <= _MAX_FURNITURE else ())),
+            furniture=frozenset(strange if len(strange) <= _MAX_FURNITURE else ()),
             state="running",
         )
         self._add(home, turn)
@@ -582,19 +582,12 @@ class Sessions:
         if arrival.kind != "main" or not main:
             return None, None
         at, turn = main[-1]
-        is_openclaw = arrival.client == OPENCLAW
-        messages = reaction(
-            arrival.messages, at, known=answered.keys(), furniture=turn.furniture, is_openclaw=is_openclaw
-        )
+        told = reaction(arrival.history.heard, at, known=answered.keys(), furniture=turn.furniture)
+        messages = tuple(arrival.messages[position] for position in told)
         if turn.has_next_state or not messages:
             return None, None
         turn.has_next_state = True
         return turn, NextState(session=turn.session, index=turn.index, messages=messages, arrived_at=now)
-
-
-def traced(arrival: Arrival) -> Trace:
-    """The history of a request, as its owner's."""
-    return trace(_owner(arrival), arrival.messages)
 
 
 def _marks(answer: Answered) -> list[bytes]:
@@ -615,7 +608,12 @@ def _request_mark(owner: str, digest: str) -> bytes:
 
 def _owner(one: Arrival | Session) -> str:
     """Equal words of one owner are one conversation. Attempts at a task begin with equal words, so each is an owner."""
-    return one.user if one.episode is None else f"{one.user}/{one.episode.id}"
+    return owner_of(one.user, one.episode)
+
+
+def owner_of(user: str, episode: Episode | None) -> str:
+    """Whose conversation it is, told apart where an agent attempts a task."""
+    return user if episode is None else f"{user}/{episode.id}"
 
 
 def session_id(user: str, key: str) -> str:

@@ -153,13 +153,14 @@ def are_nudging(words: str) -> bool:
     return _NUDGE.match(words[:1_000]) is not None
 
 
-def is_reaction(message: Message, *, is_openclaw: bool) -> bool:
-    """Whether a message that is no answer tells something about the answer before it: a person or a tool spoke."""
+def is_reaction(message: Message, words: str, *, is_openclaw: bool) -> bool:
+    """Whether a message that is no answer, and says `words`, tells something about the answer before it: a person or a
+    tool spoke."""
     if message.role == "tool":
         return _SYNTHETIC_RESULT.match(message.content) is None
     if not is_spoken(message):
         return False
-    return not message.content.strip() or not are_automatic(said(message), is_openclaw=is_openclaw)
+    return not message.content.strip() or not are_automatic(words, is_openclaw=is_openclaw)
 
 
 def is_silence(message: Message) -> bool:

@@ -39,7 +39,8 @@ class RulesJudge:
         self._max_candidates = max_candidates
 
     async def judge(self, evidence: Evidence) -> Verdict:
-        return self.verdict(evidence)
+        # In a thread: a few milliseconds for each text, and a turn may have many.
+        return await asyncio.to_thread(self.verdict, evidence)
 
     async def marked(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """The verdict with a vote for what of it rests on somebody's word. In a thread: it reads the conversation."""

@@ -162,6 +162,12 @@ def feedback(connection: Connection, session_id: str) -> list[Feedback]:
     return [Feedback(**row) for row in connection.execute(query).mappings()]
 
 
+def num_feedback(connection: Connection, session_id: str, index: int) -> int:
+    table = schema.feedback
+    query = select(func.count()).select_from(table).where(table.c.session == session_id, table.c.index == index)
+    return connection.execute(query).scalar_one()
+
+
 def record(connection: Connection, session_id: str, index: int) -> TurnRecord | None:
     """One turn, and what was said after it."""
     found = turn(connection, session_id, index)

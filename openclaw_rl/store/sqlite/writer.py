@@ -249,6 +249,10 @@ class SqliteStore:
                 self._probing = False
         return not self._database.is_failing
 
+    async def num_feedback(self, session: str, index: int) -> int:
+        """How many pieces of feedback a turn has."""
+        return await self._read(lambda connection: queries.num_feedback(connection, session, index))
+
     async def erase(self) -> bool:
         """Leave nothing of what was deleted on the disk, between the commits of those who talk; False if somebody reads
         for long just now. `TRACES_LEFT` is gone then, unless more was deleted meanwhile.

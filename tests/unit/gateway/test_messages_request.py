@@ -14,7 +14,14 @@ from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Message, Tool, ToolCall
 
 LIMITS = Limits(
-    max_messages=100, max_nesting=8, max_choices=4, max_tokens=1000, default_max_tokens=50, default_temperature=0.7
+    max_values=10_000,
+    max_tools=64,
+    max_messages=100,
+    max_nesting=8,
+    max_choices=4,
+    max_tokens=1000,
+    default_max_tokens=50,
+    default_temperature=0.7,
 )
 HI = [{"role": "user", "content": "hi"}]
 RUN = {"name": "run", "description": "runs it", "input_schema": {"type": "object"}}

@@ -22,7 +22,14 @@ from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Completion, Message, Sampling, Tool, ToolCall, Turn
 
 LIMITS = Limits(
-    max_messages=100, max_nesting=8, max_choices=4, max_tokens=1000, default_max_tokens=None, default_temperature=0.7
+    max_values=10_000,
+    max_tools=64,
+    max_messages=100,
+    max_nesting=8,
+    max_choices=4,
+    max_tokens=1000,
+    default_max_tokens=None,
+    default_temperature=0.7,
 )
 RUN = {"type": "function", "name": "run", "description": "runs", "parameters": {"type": "object"}, "strict": True}
 PATCH = {

@@ -22,7 +22,9 @@ from openclaw_rl.types import Completion, Json, Message, Request, TokenLogprob, 
 class Limits:
     """What one request may ask for, and what it gets when it does not say."""
 
+    max_values: int
     max_messages: int
+    max_tools: int
     max_nesting: int
     max_choices: int
     max_tokens: int

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, ValidationError
 
 from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.api.dialects.counting import has_more_values
 from openclaw_rl.gateway.api.dialects.spoken import Limits
 from openclaw_rl.types import Json, Message, Sampling, Tool, ToolChoice
 
@@ -35,20 +36,42 @@ class Wire(BaseModel):
 
 
 W = TypeVar("W", bound=Wire)
+T = TypeVar("T")
 
 
-def read_body(raw: bytes, limits: Limits, conversation: str) -> dict[str, Json]:
-    """The body as a JSON object, not nested too deep, and with no more than the allowed number of messages in the
-    field `conversation`."""
+class _FirstMistake(FailFast):
+    """`FailFast` in a union of types, which are told apart by their hashes."""
+
+    def __hash__(self) -> int:
+        return hash(self.fail_fast)
+
+
+Items = Annotated[list[T], _FirstMistake()]
+"""A list whose first mistake is enough: a client is told of one."""
+
+
+def read_object(raw: bytes, max_values: int) -> dict[str, Json]:
+    """A JSON object of no more than about `max_values` values."""
+    if has_more_values(raw, max_values):
+        message = f"the body holds more than {max_values} JSON values; send fewer of them"
+        raise RequestError(message, code="too_many_values")
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise RequestError(f"the body is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(body, dict):
         raise RequestError("the body must be a JSON object", code="invalid_json")
-    messages = body.get(conversation)
-    if isinstance(messages, list) and len(messages) > limits.max_messages:
-        raise RequestError(f"{len(messages)} messages; at most {limits.max_messages} are accepted", param=conversation)
+    return body
+
+
+def read_body(raw: bytes, limits: Limits, conversation: str) -> dict[str, Json]:
+    """The body as a JSON object, not nested too deep, and with no more than the allowed number of messages in the
+    field `conversation`, and of tools."""
+    body = read_object(raw, limits.max_values)
+    for name, what, most in ((conversation, "messages", limits.max_messages), ("tools", "tools", limits.max_tools)):
+        listed = body.get(name)
+        if isinstance(listed, list) and len(listed) > most:
+            raise RequestError(f"{len(listed)} {what}; at most {most} are accepted", param=name)
     for name, value in body.items():
         if _depth(value, limits.max_nesting) > limits.max_nesting:
             raise RequestError(f"{name} is nested more than {limits.max_nesting} deep", param=name)

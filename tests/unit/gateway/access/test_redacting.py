@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
+from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.gateway.access.redacting import RedactingStore
+from openclaw_rl.gateway.access.shares import AT_ONCE, Shares
 from openclaw_rl.gateway.answer.exchange import Background, Exchange, Gateway
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.sessions.identify import Identity
@@ -40,7 +43,7 @@ def gateway(store: SqliteStore, model: Path, renderer: Renderer) -> Gateway:
     return Gateway(
         engine=ScriptedEngine(model, ScriptedOptions(replies=replies, tokens_per_s=0)),
         renderer=renderer,
-        store=RedactingStore(store),
+        store=RedactingStore(store, Shares(), Background().start),
         sessions=Sessions(timeout_s=60, new_id=lambda: f"s{next(numbers)}"),
         memory=TokenMemory(store.get_turn, model_id="tiny#1"),
         background=Background(),
@@ -153,7 +156,7 @@ async def test_a_retry_of_a_clean_answer_is_the_stored_one(gateway: Gateway) -> 
 
 
 async def test_tools_arguments_thoughts_and_stop_strings_are_redacted(store: SqliteStore) -> None:
-    redacting = RedactingStore(store)
+    redacting = RedactingStore(store, Shares(), Background().start)
     schema = {"type": "object", "properties": {"to": {"default": MAIL, "enum": [MAIL, 7]}}}
     call = ToolCall(id="c", name="send", arguments=f'{{"to": "{MAIL}"}}')
     turn = make_turn(
@@ -185,9 +188,44 @@ async def test_tools_arguments_thoughts_and_stop_strings_are_redacted(store: Sql
 
 
 async def test_another_reason_to_skip_stays(store: SqliteStore) -> None:
-    redacting = RedactingStore(store)
+    redacting = RedactingStore(store, Shares(), Background().start)
     await redacting.put_session(make_session())
     await asyncio.gather(redacting.put_turn(make_turn(text=MAIL, skip=Skip.OPTED_OUT)))
     stored = await redacting.get_turn(make_turn().session, 0)
     assert stored is not None
     assert (stored.skip, stored.prompt_ids) == (Skip.OPTED_OUT, ())
+
+
+async def test_long_texts_are_looked_through_elsewhere_and_records_keep_their_order(store: SqliteStore) -> None:
+    shares = Shares(num_threads=1)
+    redacting = RedactingStore(store, shares, Background().start)
+    busy, free = threading.Event(), threading.Event()
+
+    def occupy(_: object) -> None:
+        busy.set()
+        assert free.wait(30)
+
+    occupied = asyncio.create_task(shares.run("somebody", AT_ONCE + 1, occupy))
+    await asyncio.to_thread(busy.wait, 30)
+    await redacting.put_session(make_session())
+    turn = make_turn(text=f"{MAIL} " * 2_000, finish_reason="stop")
+    put = redacting.put_turn(turn)
+    delivered = redacting.mark_delivered(turn.session, turn.index)
+    closed = redacting.close_session(turn.session, 9.0)
+    await redacting.put_session(replace(make_session(), id="another"))
+    assert not any(future.done() for future in (put, delivered, closed)), "they wait for the words before them"
+    free.set()
+    await asyncio.gather(put, delivered, closed, occupied)
+    stored = await redacting.get_turn(turn.session, turn.index)
+    assert stored is not None
+    assert MAIL not in repr(stored)
+    assert stored.delivered
+
+
+async def test_a_long_text_that_cannot_be_stored_is_told(store: SqliteStore) -> None:
+    redacting = RedactingStore(store, Shares(), Background().start)
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await redacting.put_feedback(
+            Feedback(session="s", index=0, user="u", given_at=1.0, score=1, text="a " * 20_000)
+        )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.errors import RequestError
+from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.api.rollouts import read_rollouts
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Feedback, Message, NextState
@@ -36,7 +37,7 @@ async def follow(store: SqliteStore, index: int) -> None:
 
 async def ask(store: SqliteStore, closing: asyncio.Event | None = None, user: str = "ann", **query: object) -> Any:
     asked = {name: str(value) for name, value in query.items()}
-    return json.loads(await read_rollouts(store, user, asked, closing or asyncio.Event()))
+    return json.loads(await read_rollouts(store, Shares(), user, asked, closing or asyncio.Event()))
 
 
 async def test_pages_lead_on_until_nothing_is_left(store: SqliteStore) -> None:
@@ -110,6 +111,6 @@ async def test_waiting_ends_with_its_time_and_with_the_server(store: SqliteStore
 )
 async def test_a_wrong_question_names_its_parameter(store: SqliteStore, query: dict[str, str], param: str) -> None:
     with pytest.raises(RequestError) as refused:
-        await read_rollouts(store, "ann", query, asyncio.Event())
+        await read_rollouts(store, Shares(), "ann", query, asyncio.Event())
     assert (refused.value.status, refused.value.param) == (400, param)
     assert str(refused.value).startswith(f"{param}: ")

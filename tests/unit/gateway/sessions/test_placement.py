@@ -7,7 +7,8 @@ import itertools
 import pytest
 
 from openclaw_rl.errors import RequestError
-from openclaw_rl.gateway.sessions.placement import Arrival, Placement, Sessions, session_id
+from openclaw_rl.gateway.sessions.history import trace
+from openclaw_rl.gateway.sessions.placement import Arrival, Placement, Sessions, owner_of, session_id
 from openclaw_rl.types import Episode, Message, SessionOutline, ToolCall, TurnKind, TurnOutline
 
 TELLING = "an answer that is long enough to be told from all the others"
@@ -54,6 +55,7 @@ class Talk:
                 key=key,
                 kind=kind,
                 messages=messages,
+                history=trace(owner_of(user, episode), messages, is_openclaw=client == "openclaw"),
                 digest=digest or repr(messages),
                 is_retry=is_retry,
                 context=context,

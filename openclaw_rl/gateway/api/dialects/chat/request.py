@@ -16,6 +16,7 @@ from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.api.dialects.chat.answer import ChatStream, whole
 from openclaw_rl.gateway.api.dialects.spoken import Envelope, Limits, Spoken, SpokenAnswer, StreamWriter
 from openclaw_rl.gateway.api.dialects.wire import (
+    Items,
     Wire,
     joined_text,
     read_body,
@@ -67,10 +68,10 @@ class _ToolCall(Wire):
 
 class _ChatMessage(Wire):
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Items[dict[str, Any]] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: Items[_ToolCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -105,8 +106,8 @@ class _StreamOptions(Wire):
 
 class ChatBody(Wire):
     model: str = Field(default="", max_length=256)
-    messages: list[_ChatMessage] = Field(min_length=1)
-    tools: list[_ChatTool] | None = None
+    messages: Items[_ChatMessage] = Field(min_length=1)
+    tools: Items[_ChatTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | _ChatNamedTool | None = None
     parallel_tool_calls: bool | None = None
     max_tokens: int | None = None
@@ -120,7 +121,7 @@ class ChatBody(Wire):
     frequency_penalty: float | None = Field(default=None, ge=-2, le=2)
     logit_bias: dict[str, float] | None = Field(default=None, max_length=1024)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**63)
-    stop: str | list[str] | None = None
+    stop: str | Items[str] | None = None
     n: int | None = Field(default=None, ge=1)
     stream: bool | None = None
     stream_options: _StreamOptions | None = None

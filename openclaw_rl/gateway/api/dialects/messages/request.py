@@ -23,6 +23,7 @@ from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.api.dialects.messages.answer import MessagesStream, whole
 from openclaw_rl.gateway.api.dialects.spoken import Envelope, Limits, Spoken, SpokenAnswer, StreamWriter
 from openclaw_rl.gateway.api.dialects.wire import (
+    Items,
     Wire,
     part_text,
     read_body,
@@ -61,7 +62,7 @@ class MessagesRequest(Spoken):
 
 class _AnthropicMessage(Wire):
     role: Literal["user", "assistant", "system"]
-    content: str | list[dict[str, Any]]
+    content: str | Items[dict[str, Any]]
 
 
 class _Thinking(Wire):
@@ -76,7 +77,7 @@ class _ToolUse(Wire):
 
 class _ToolResult(Wire):
     tool_use_id: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Items[dict[str, Any]] | None = None
     is_error: bool | None = None
 
 
@@ -96,15 +97,15 @@ class CountBody(Wire):
     """What the model is shown; the whole body of a question for its length."""
 
     model: str = Field(default="", max_length=256)
-    messages: list[_AnthropicMessage] = Field(min_length=1)
-    system: str | list[dict[str, Any]] | None = None
-    tools: list[dict[str, Any]] | None = None
+    messages: Items[_AnthropicMessage] = Field(min_length=1)
+    system: str | Items[dict[str, Any]] | None = None
+    tools: Items[dict[str, Any]] | None = None
     tool_choice: _AnthropicToolChoice | None = None
 
 
 class MessagesBody(CountBody):
     max_tokens: int
-    stop_sequences: list[str] | None = None
+    stop_sequences: Items[str] | None = None
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = None

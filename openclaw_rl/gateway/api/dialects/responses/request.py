@@ -34,6 +34,7 @@ from openclaw_rl.gateway.api.dialects.responses.names import (
 )
 from openclaw_rl.gateway.api.dialects.spoken import Continuing, Envelope, Limits, SpokenAnswer, StreamWriter
 from openclaw_rl.gateway.api.dialects.wire import (
+    Items,
     Wire,
     joined_text,
     read_body,
@@ -92,7 +93,7 @@ class ResponsesRequest(Continuing):
 
 class _Message(Wire):
     role: str
-    content: str | list[dict[str, Any]] | None = None
+    content: str | Items[dict[str, Any]] | None = None
 
 
 class _FunctionCall(Wire):
@@ -111,12 +112,12 @@ class _CustomCall(Wire):
 
 class _CallOutput(Wire):
     call_id: str = Field(min_length=1)
-    output: str | list[dict[str, Any]]
+    output: str | Items[dict[str, Any]]
 
 
 class _Reasoning(Wire):
-    summary: list[dict[str, Any]] | None = None
-    content: list[dict[str, Any]] | None = None
+    summary: Items[dict[str, Any]] | None = None
+    content: Items[dict[str, Any]] | None = None
     encrypted_content: str | None = None
 
 
@@ -132,7 +133,7 @@ class _Tool(Wire):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     format: _Grammar | None = None
-    tools: list[_Tool] | None = None
+    tools: Items[_Tool] | None = None
 
 
 class _NamedTool(Wire):
@@ -143,7 +144,7 @@ class _NamedTool(Wire):
 class _ToolChoice(_NamedTool):
     type: str
     mode: Literal["auto", "required"] = "auto"
-    tools: list[_NamedTool] | None = None
+    tools: Items[_NamedTool] | None = None
 
 
 class _ReasoningWish(Wire):
@@ -161,10 +162,10 @@ class _Text(Wire):
 
 class ResponsesBody(Wire):
     model: str = Field(default="", max_length=256)
-    input: str | list[dict[str, Any]]
+    input: str | Items[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
-    tools: list[_Tool] | None = None
+    tools: Items[_Tool] | None = None
     tool_choice: Literal["auto", "none", "required"] | _ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     max_output_tokens: int | None = None
@@ -173,7 +174,7 @@ class ResponsesBody(Wire):
     top_logprobs: int | None = Field(default=None, ge=0, le=20)
     reasoning: _ReasoningWish | None = None
     text: _Text | None = None
-    include: list[str] | None = None
+    include: Items[str] | None = None
     store: bool | None = None
     stream: bool | None = None
     metadata: dict[str, Any] | None = None
