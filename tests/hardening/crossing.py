@@ -130,7 +130,9 @@ class Household:
                 yield Attempt(where=header, headers={header: name}, body=body, **common)
             for query in (*(one for one in queries if one not in SLOW), "user", "session_id", "id"):
                 yield Attempt(where=f"?{query}", query={query: name}, body=body, **common)
-            for one in (*fields, "user", "session_id", "metadata", "prompt_cache_key") if body is not None else ():
+            if body is None:
+                continue
+            for one in (*fields, "user", "session_id", "metadata", "prompt_cache_key"):
                 value: Json = {"user_id": name, "session_id": name} if one == "metadata" else name
                 yield Attempt(where=one, body={**body, one: value}, **common)
 
@@ -151,7 +153,7 @@ class Household:
         turn = answer.headers.get("X-OpenClaw-RL-Turn")
         assert turn is None or turn.startswith("bob/"), f"{told}: {turn}"
         if key != self.bob and answer.status_code < 400:
-            assert all(name not in shown for name in map(self.names.get, ("session id", "unnamed session id"))), told
+            assert all(self.names[one] not in shown for one in ("session id", "unnamed session id")), told
 
     def close(self) -> None:
         self._client.close()

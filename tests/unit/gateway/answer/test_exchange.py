@@ -405,7 +405,7 @@ async def test_a_private_session_leaves_nothing_in_the_engines_cache(gateway: Ga
     assert noted.memory._turns == {}
 
 
-@pytest.mark.parametrize("size", [10, 20_000], ids=["on the loop", "in a thread"])
+@pytest.mark.parametrize("size", [60, 20_000], ids=["on the loop", "in a thread"])
 async def test_a_text_is_encoded_anew_for_another_user(gateway: Gateway, model: Path, size: int) -> None:
     """Else the time that a prompt takes would tell whether somebody else said the very same."""
     fresh: Any = load_renderer(model, "smollm2-135m-instruct")

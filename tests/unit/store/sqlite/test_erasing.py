@@ -103,6 +103,7 @@ def forgetting(store: SqliteStore) -> Forgetting:
         keeper=NOWHERE,
         take_back=nothing,
         let_go=lambda _: nullcontext(),
+        forget_cache=nothing,
         forget_records=lambda _: None,
         erase=store.erase,
     )
