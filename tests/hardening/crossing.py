@@ -132,7 +132,7 @@ class Household:
                 yield Attempt(where=f"?{query}", query={query: name}, body=body, **common)
             for one in (*fields, "user", "session_id", "metadata", "prompt_cache_key") if body is not None else ():
                 value: Json = {"user_id": name, "session_id": name} if one == "metadata" else name
-                yield Attempt(where=one, body={**body, one: value}, **common)
+                yield Attempt(where=one, body={**(body or {}), one: value}, **common)
 
     def check(self, attempt: Attempt, key: str | None) -> None:
         """Sends it; what comes back is bob's own, or a refusal."""
@@ -151,7 +151,7 @@ class Household:
         turn = answer.headers.get("X-OpenClaw-RL-Turn")
         assert turn is None or turn.startswith("bob/"), f"{told}: {turn}"
         if key != self.bob and answer.status_code < 400:
-            assert all(name not in shown for name in map(self.names.get, ("session id", "unnamed session id"))), told
+            assert all(name not in shown for name in (self.names["session id"], self.names["unnamed session id"])), told
 
     def close(self) -> None:
         self._client.close()
