@@ -14,6 +14,7 @@ from rich.text import Text
 from openclaw_rl.cli.doctor.checks import check_learning
 from openclaw_rl.cli.inspect.sessions import show_session, show_sessions
 from openclaw_rl.cli.inspect.text import add_sample, add_verdict, backlog_text, mask_text, sample_line
+from openclaw_rl.cli.screen import make_console
 from openclaw_rl.judge import loop
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.protocols import Renderer
@@ -135,11 +136,12 @@ def test_tokens_are_coloured_by_what_is_done_to_them() -> None:
     assert [style for _, style in styles(mask_text(only_hints, list("abcd"), limit=None))] == ["dim", *["blue"] * 3]
 
 
-def test_a_mask_fits_its_line_and_steers_no_terminal() -> None:
+def test_a_mask_fits_its_line_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     sample = make_sample(make_turn(token_ids=tuple(range(20))))
     text = mask_text(sample, ["wo\n"] * 20, limit=20)
     assert text.plain == "wo⏎" * 6 + "…"
-    assert mask_text(sample, ["\x1b[31m"] * 20, limit=None).plain == "[31m" * 20
+    make_console().print(mask_text(sample, ["\x1b[31m"] * 20, limit=None), soft_wrap=True)
+    assert capsys.readouterr().out == "[31m" * 20 + "\n"
 
 
 def test_a_rewrite_and_an_answer_off_the_policy_say_so() -> None:
