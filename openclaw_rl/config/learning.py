@@ -335,7 +335,7 @@ class TrainingConfig(Section):
         _ONE_MACHINE,
         also=("127.0.0.1", "::1"),
     )
-    master_port: Port = setting(6000, "Port of machine 0; one machine alone opens none.")
+    master_port: Port = limited(6000, "Port of machine 0.", _ONE_MACHINE)
     tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
     tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
     fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)

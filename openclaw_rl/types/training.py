@@ -50,6 +50,9 @@ IMPORTED = "imported"
 TRACES_LEFT = "forget.traces_left"
 """The store's flag that says that something was deleted, and is not yet erased from its free pages and its log."""
 
+JUDGING_PAUSED = "judge.paused"
+"""The store's flag that says why judging, or part of it, is paused; it outlives the process."""
+
 TRAINING_PAUSED = "train.paused"
 """The store's flag that says why nothing is trained at present."""
 

@@ -24,7 +24,7 @@ import orjson
 from openclaw_rl.cli.learn.rollout_files import Line, RolloutError, inspect_sessions
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.gateway.sessions.history import trace
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.protocols import WholeStore
 from openclaw_rl.types import (
     LOCAL_USER,
     Completion,
@@ -83,7 +83,7 @@ def read_rollouts(folder: Path) -> dict[str, list[Rollout]]:
     return {session: [_rollout(line) for line in lines] for session, lines in inspect_sessions(folder).items()}
 
 
-async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
+async def import_rollouts(store: WholeStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
     """Puts into the store what it does not have yet."""
     counts: Counter[str] = Counter()
     for name, rollouts in sessions.items():
@@ -104,7 +104,7 @@ async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Ro
     )
 
 
-async def _put(store: SqliteStore, rollout: Rollout) -> str:
+async def _put(store: WholeStore, rollout: Rollout) -> str:
     turn = rollout.turn
     stored = await store.get_turn(turn.session, turn.index)
     if stored is None:

@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from openclaw_rl import pipeline
 from openclaw_rl.config import load_config
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import Candidate, Step, Version
-from openclaw_rl.wiring.foundation import model_id_of
+from openclaw_rl.wiring.foundation import check_settings, model_id_of
 from openclaw_rl.wiring.learning import make_train_loop
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
@@ -58,3 +61,13 @@ def test_as_many_exercises_as_are_configured(renderer: Renderer, tmp_path: Path)
 
     assert num_exercises("training.exercises=3") == 3
     assert num_exercises("training.preset=reference") == 0
+
+
+def test_a_loss_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Also by `up --dry-run`, whose engine has nothing to train."""
+    config = load_config(overrides=(f"training.custom_loss={tmp_path / 'bad.py'}:loss",), env={}).config
+    for engine in ("embedded", "scripted"):
+        chosen = config.model_copy(update={"engine": config.engine.model_copy(update={"type": engine})})
+        with pytest.raises(ConfigError, match="bad.py of training.custom_loss cannot be read"):
+            check_settings(chosen, learn=True)
+        check_settings(chosen, learn=False)
