@@ -97,6 +97,7 @@ async def run(
     stop, hurry = _on_signals()
     check_settings(config, learn=learn)
     foundation = await lay_foundation(config, learn=learn)
+    trainer = make_trainer(foundation) if learn else None
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await open_store(config.store))
         lessons, run_dir = store.lessons, prepare_run_dir(config)
@@ -117,7 +118,6 @@ async def run(
             start("erase", _erase_rest(make_commands(config, store)))
             running.push_async_callback(gateway.background.drain)
 
-            trainer = make_trainer(foundation) if learn else None
             if trainer is not None:
                 running.push_async_callback(trainer.close)
             releasing = make_release(foundation, lessons, host, serving.live, observers, trainer=trainer)

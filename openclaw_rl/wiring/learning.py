@@ -13,6 +13,7 @@ from openclaw_rl.credit.practice import Practice
 from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.credit.samples import within_caps
 from openclaw_rl.engine.registry import capabilities_of, make_host
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
@@ -98,10 +99,27 @@ def make_credit_loop(
 
 
 def make_trainer(foundation: Foundation) -> Trainer | None:
-    """None where there are no weights to train. It starts with its first order."""
+    """None where there are no weights to train. It starts with its first order.
+
+    `ConfigError` where the engine could not serve, or not prove, what is trained.
+    """
     config = foundation.config
-    has_weights = capabilities_of(config.engine).has_weights
-    return new_trainer(config, foundation.model.path) if has_weights else None
+    engine, use_lora = config.engine, config.training.use_lora
+    can = capabilities_of(engine)
+    if not can.has_weights:
+        return None
+    trains = "training.use_lora=true" if use_lora else "training.use_lora=false"
+    if not can.scores:
+        raise ConfigError(
+            f"engine.type={engine.type} gives no log-probs of given tokens, so no version could be proved; "
+            "choose engine.type=embedded, or serve without learning (`openclaw-rl serve`)"
+        )
+    if not (can.hot_adapters if use_lora else can.full_weights):
+        other = "engine.type=embedded"
+        if can.full_weights or can.hot_adapters:
+            other += f", or training.use_lora={str(not use_lora).lower()}"
+        raise ConfigError(f"engine.type={engine.type} cannot serve what {trains} makes; choose {other}")
+    return new_trainer(config, foundation.model.path)
 
 
 def make_train_loop(

@@ -162,6 +162,8 @@ class App:
         if isinstance(spoken, Continuing) and spoken.follows is not None:
             before = await self._turn(user, spoken.follows, "previous_response_id")
             spoken = spoken.after(before)
+        if spoken.request.sampling.top_logprobs > (most := self._host.capabilities.top_k):
+            raise RequestError(f"top_logprobs must be at most {most} on this engine", param="top_logprobs")
         identity = identify(request.headers, spoken.body, spoken.request.messages, spoken.request.tools)
         if before is not None and identity.session_key is None:
             # The turn says outright which session goes on, be it over or one of several that read alike.
