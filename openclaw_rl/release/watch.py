@@ -142,7 +142,7 @@ class Watch:
             await asyncio.sleep(_GATHER_S)
 
     async def look(self) -> None:
-        """At every version that answers now."""
+        """Checks every version that answers now, once."""
         for version in await self._log.versions():
             if version.state == "live" and (reason := await self._alarm(version)):
                 await self._back_to_parent(version, reason)
@@ -160,7 +160,8 @@ class Watch:
         return alarm(served, self._parents[version.label], self._limits)
 
     async def _back_to_parent(self, version: Version, reason: str) -> None:
-        """To what answered before it; if that one cannot serve any more, to what did before that, and so on."""
+        """Rolls back to the version that answered before; if that one cannot be loaded, to the one before that, and so
+        on."""
         _log.warning("version %s goes: %s", version.label, reason)
         for target in _ways_back(version, await self._log.versions(version.line)):
             try:
@@ -175,7 +176,7 @@ class Watch:
 
 
 def _ways_back(version: Version, line: Sequence[Version]) -> Iterator[int]:
-    """What answered before a version and may answer again, the latest first; at last the base model."""
+    """The versions to roll back to, the latest first; the base model comes last."""
     known = {one.number: one for one in line}
     number = answered_before(version)
     while number in known:
