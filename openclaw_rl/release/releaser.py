@@ -236,7 +236,8 @@ class Releaser:
             return True
 
     async def _examined(self, version: Version, parent: Version | None, proving: Prover) -> _Examined | None:
-        """What gate and proof found; None if somebody decided meanwhile that it is not to be compared with this parent."""
+        """What gate and proof found; None if somebody decided meanwhile to compare it with another parent, or not at
+        all."""
         task = asyncio.create_task(self._examine(version, parent, proving))
         self._examining = (version.line, task)
         try:
