@@ -23,10 +23,10 @@ from openclaw_rl.train.planning import Planner, PlanSettings
 from openclaw_rl.types import Sample, Step, Version
 from tests.factories import orders
 from tests.factories.stored import put_samples
+from tests.factories.torch_trainers import new_trainer
 from tests.fakes.trainers import TrainerHere
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import new_trainer
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -21,8 +21,8 @@ from openclaw_rl.types import Sample, Verdict, Vote
 from openclaw_rl.views.health import Backlog, read_backlog
 from openclaw_rl.views.lessons import signed
 from openclaw_rl.views.tokens import TokenTexts
+from tests.factories.lessons import HINT, SESSION, fill, make_sample, settings
 from tests.factories.turns import make_turn
-from tests.unit.cli.lessons import HINT, SESSION, fill, make_sample, settings
 from tests.unit.judge.talk import talk
 
 CAPS = pytest.CaptureFixture[str]
