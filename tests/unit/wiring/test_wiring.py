@@ -102,8 +102,8 @@ def test_what_the_engine_could_not_serve_or_prove_is_not_trained(
     assert make_trainer(foundation) is not None
     can, make = ENGINES["embedded"]
     less = replace(can, **dict.fromkeys(lacks.split(), False))
-    monkeypatch.setitem(ENGINES, "embedded", EngineKind(less, make))  # type: ignore[misc]
+    monkeypatch.setitem(ENGINES, "embedded", EngineKind(less, make))
     with pytest.raises(ConfigError, match=says):
         make_trainer(foundation)
-    monkeypatch.setitem(ENGINES, "embedded", EngineKind(replace(less, has_weights=False), make))  # type: ignore[misc]
+    monkeypatch.setitem(ENGINES, "embedded", EngineKind(replace(less, has_weights=False), make))
     assert make_trainer(foundation) is None
