@@ -22,17 +22,17 @@ from openclaw_rl.judge.registry import JUDGES, make_judges
 from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
 from openclaw_rl.protocols import Engine, EngineHost, Judge, LearningStore, Renderer, Trainer, WaitingSamples
-from openclaw_rl.release.gate.full import Gate, GateLimits
+from openclaw_rl.release.gate.full import Gate
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
-from openclaw_rl.release.watch import Watch, WatchLimits
+from openclaw_rl.release.watch import Watch
 from openclaw_rl.render import load_renderer
 from openclaw_rl.tracking import Observers
 from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.registry import make_keeper, new_trainer
 from openclaw_rl.types import Credit, JudgedTurn, Message, Sample, Skip, Step, Version
 from openclaw_rl.wiring.foundation import Foundation
@@ -171,15 +171,7 @@ def make_planner(
         )
         return taken
 
-    plan = PlanSettings(
-        batch_size=training.batch_size,
-        max_steps=training.max_steps,
-        max_staleness=training.max_staleness,
-        replay_max_age=training.replay_max_age,
-        num_anchors=training.anchors,
-        seed=training.seed,
-    )
-    return Planner(log, plan, choose=within_caps_only, on_skip=on_skip)
+    return Planner(log, training, choose=within_caps_only, on_skip=on_skip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +197,7 @@ def make_release(
     config, renderer, engine = foundation.config, foundation.renderer, host.engine
     settings = config.release
     prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
-    gate = Gate(engine, renderer, prober, GateLimits.of(settings), replay=lessons, model_id=foundation.model_id)
+    gate = Gate(engine, renderer, prober, settings, replay=lessons, model_id=foundation.model_id)
     proving = (
         None
         if trainer is None
@@ -246,5 +238,5 @@ def make_release(
         save_every=config.training.save_every,
         on_change=on_change,
     )
-    watch = Watch(lessons, releaser.roll_back, WatchLimits.of(settings)) if settings.watch else None
+    watch = Watch(lessons, releaser.roll_back, settings) if settings.watch else None
     return ReleaseParts(releaser=releaser, examiner=examiner, watch=watch)

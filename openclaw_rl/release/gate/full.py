@@ -20,9 +20,8 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Self
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation import capability
@@ -38,36 +37,6 @@ _MIN_ANSWER = 8
 
 _MIN_JUDGED = 4
 """Judged turns of which a direction can be told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
-    """The limits beyond which a candidate is rejected; names and meanings are those of `release.*`."""
-
-    max_kl: float
-    max_kl_prompt: float
-    max_length: float
-    min_distinct: float
-    max_repetition: float
-    min_entropy: float
-    max_empty: float
-    max_broken_calls: float
-    max_refusals: float
-    max_questions: float
-    max_flattery: float
-    max_off_topic: float
-    capability_items: int
-    max_capability_loss: float
-    max_capability_loss_from_base: float
-    replay_turns: int
-    replay_tokens: int
-    max_against: float
-    answer_tokens: int
-
-    @classmethod
-    def of(cls, config: ReleaseConfig) -> Self:
-        """As configured."""
-        return cls(**{one.name: getattr(config, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +80,7 @@ class Gate:
         engine: Engine,
         renderer: Renderer,
         prober: Prober,
-        limits: GateLimits,
+        limits: ReleaseConfig,
         *,
         replay: LearningStore,
         model_id: str,
