@@ -49,7 +49,7 @@ from openclaw_rl.config import load_config
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.evaluation.questions import load_questions
 from openclaw_rl.release.gate.prove import MIN_OVER_NOISE, needed_correlation
-from openclaw_rl.release.watch import Watch, WatchLimits, alarm
+from openclaw_rl.release.watch import Watch, alarm
 from openclaw_rl.types import BASE_VERSION, Json, Message, Version
 
 MAX_TURNS = 40
@@ -130,7 +130,7 @@ async def roll_back(bench: Bench, making: Bench, candidate: Candidate) -> Rollba
     version = await bench.put_candidate(line, candidate.folder, candidate.sha256)
     await bench.releaser.roll_back(line, version.number, untried=True)
     live_at = ((await bench.version(line, version.number)).gate or {})["live_at"]
-    limits = WatchLimits.of(bench.config.release)
+    limits = bench.config.release
     before = await lessons.served_turns(line, BASE_VERSION, since=0.0, limit=limits.watch_turns)
     questions = [one.text for one in load_questions("held_out")]
 

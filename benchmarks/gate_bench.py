@@ -34,7 +34,7 @@ from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.release.gate.full import Gate, GateLimits
+from openclaw_rl.release.gate.full import Gate
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.live import LiveVersions
@@ -139,7 +139,7 @@ class Bench:
             live_label=live.label,
         )
         prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=config.release.answer_tokens)
-        limits = GateLimits.of(config.release)
+        limits = config.release
         proving = Proving(
             engine,
             prober,

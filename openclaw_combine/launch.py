@@ -120,6 +120,9 @@ def launch(script: str, arguments: Sequence[str]) -> None:
     if "--dry-run" in given:
         sys.stdout.write(shlex.join(["openclaw-rl", *command]) + "\n")
     else:
+        if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun tells its processes how to meet; one alone meets nobody
+            for name in ("MASTER_ADDR", "MASTER_PORT"):
+                os.environ.pop(name, None)
         main(command)
 
 

@@ -98,6 +98,7 @@ async def run(
     stop, hurry = _on_signals()
     check_settings(config, learn=learn)
     foundation = await lay_foundation(config, learn=learn)
+    trainer = make_trainer(foundation) if learn else None
     async with AsyncExitStack() as cleanup:
         store = await cleanup.enter_async_context(await open_store(config.store))
         lessons, run_dir = store.lessons, prepare_run_dir(config)
@@ -119,7 +120,6 @@ async def run(
             running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)
 
-            trainer = make_trainer(foundation) if learn else None
             if trainer is not None:
                 running.push_async_callback(trainer.close)
             releasing = make_release(foundation, lessons, host, serving.live, observers, trainer=trainer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Event, Future
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from openclaw_rl.types import (
     AnswerEvent,
@@ -30,6 +30,7 @@ from openclaw_rl.types import (
     NextState,
     Outcome,
     Publication,
+    Recovery,
     ReplayedTurn,
     Sample,
     Scored,
@@ -412,9 +413,10 @@ class ReadStore(Protocol):
 
 
 class Store(Protocol):
-    """The durable log. Every write takes its place in line at once; its future is done when it is on disk.
+    """The durable log of what is said, as the gateway writes and asks it.
 
-    A write that failed raises `StoreUnavailable`. Nobody waits for a `mark_…`: losing one repeats work, no more.
+    Every write takes its place in line at once; its future is done when it is on disk. A write that failed raises
+    `StoreUnavailable`. Nobody waits for a `mark_…`: losing one repeats work, no more.
     """
 
     def put_session(self, session: Session) -> Future[None]: ...
@@ -456,3 +458,35 @@ class Store(Protocol):
     async def settled_turns(self, user: str, after: str, *, limit: int) -> tuple[list[str], str]: ...
 
     async def open_turns(self, user: str, after: str, *, limit: int) -> tuple[list[str], str]: ...
+
+
+class WholeStore(Store, Protocol):
+    """The store of the one process that writes it. Leaving it closes it."""
+
+    @property
+    def lessons(self) -> LearningStore:
+        """What is learned from the log."""
+        ...
+
+    @property
+    def recovery(self) -> Recovery: ...
+
+    async def load_open(self) -> list[SessionOutline]:
+        """The sessions that nobody has closed."""
+        ...
+
+    async def load_private(self) -> list[str]:
+        """The fingerprints of all answers in ended sessions that opted out."""
+        ...
+
+    async def keys(self) -> list[ApiKey]:
+        """All keys, revoked ones too."""
+        ...
+
+    async def erase(self) -> bool:
+        """Leaves nothing of what was deleted on the disk; False if somebody reads just now."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exception: object) -> None: ...

@@ -60,7 +60,7 @@ class MessageClassification(Section):
 class RewardComputation(Section):
     """How a reward is made of what followed a turn."""
 
-    type: Literal["next_state_feedback"] = setting("next_state_feedback", "What is judged is what followed the reply.")
+    type: Literal["next_state_feedback"] = setting("next_state_feedback", "The judge reads what followed the reply.")
     aggregation: Literal["majority"] = setting("majority", "The majority of the votes is the score.")
     num_samples: PositiveInt = setting(3, "Votes on each turn where evaluation.num_judges is null.")
 
@@ -198,7 +198,8 @@ class TrainingConfig(Section):
         0.25, "Weight of each anchor, as a share of the mean weight of the lessons in the batch."
     )
     exercises: NonNegativeInt = setting(
-        4, "Everyday questions in each batch, to practise a wish about form that was heard in two conversations."
+        4,
+        "Everyday questions added to each batch, to practise a wish about form that two conversations expressed.",
     )
     save_every: PositiveInt = setting(
         10, "Keep every so many versions for good; the last five, and the last five rejected, are kept as well."
@@ -255,7 +256,8 @@ class TrainingConfig(Section):
         0.05, "Weight of a new score in the running mean, once there are 1 / baseline_decay scores."
     )
     hint_placement: Literal["after_history", "last_user"] = setting(
-        "after_history", "Where the teacher reads the hint: right before the answer, or in the user's last message."
+        "after_history",
+        "Where the hint stands in the teacher's prompt: right before the answer, or in the user's last message.",
     )
     unhinted_opd: bool = setting(
         False, "Distil scored answers that have no hint too, from the teacher on the same prompt."
@@ -267,13 +269,17 @@ class TrainingConfig(Section):
         False, "Average the loss over all tokens of a batch, instead of over each answer first."
     )
     truncated: Literal["hint", "score", "skip"] = setting(
-        "hint", "Answers cut at their length limit: train on their hints alone, score them -1, or skip them."
+        "hint",
+        "Answers cut at their length limit: train on their hints alone, score them -1, or skip them.",
     )
     claims: Literal["skip", "learn"] = setting(
-        "skip", "Claims of a user about facts, and scores that rest on them: skip them, or learn them too."
+        "skip",
+        "What to do with a user's claims about facts, and with scores that rest on "
+        "them: skip them, or learn from them too.",
     )
     accepted_rewrites: bool = setting(
-        True, "Train on an answer that the user accepted after a change as an answer to the first request."
+        True,
+        "When a user accepts an answer after asking for a change, also train on it as the answer to the first request.",
     )
     max_user_share: Share = setting(1.0, "Largest share of a batch that one user may have.")
     max_session_share: Share = setting(1.0, "Largest share of a batch that one session may have.")
@@ -340,7 +346,7 @@ class TrainingConfig(Section):
         _ONE_MACHINE,
         also=("127.0.0.1", "::1"),
     )
-    master_port: Port = setting(6000, "Port of machine 0; one machine alone opens none.")
+    master_port: Port = limited(6000, "Port of machine 0.", _ONE_MACHINE)
     tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
     tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
     fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
@@ -351,10 +357,10 @@ class ReleaseConfig(Section):
 
     max_kl: PositiveFloat = setting(1.0, "Largest KL divergence of a candidate from its parent, in nats per token.")
     max_kl_prompt: PositiveFloat = setting(
-        2.0, "The same over its own answers to any single prompt, the user's prompts included."
+        2.0, "The same limit for any single prompt, the user's own prompts included."
     )
     max_length: Annotated[float, Field(gt=1.0)] = setting(
-        1.5, "Most that its answers may grow, as a multiple of the length of its parent's or the base model's."
+        1.5, "Most that its answers may grow, as a multiple of its parent's or the base model's, whichever are longer."
     )
     min_distinct: Share = setting(0.35, "Smallest share of distinct token pairs in its answers to the probes.")
     max_repetition: Share = setting(
@@ -363,35 +369,53 @@ class ReleaseConfig(Section):
     min_entropy: Share = setting(0.25, "Smallest entropy of its answers, as a share of the base model's.")
     max_empty: Share = setting(0.1, "How many more empty answers it may give than the base model, as a share of all.")
     max_broken_calls: Share = setting(
-        0.3, "How many more broken tool calls it may make where there are tools, as a share."
+        0.3,
+        "How many more tool calls it may break than the base model, as a share of its answers where there are tools.",
     )
-    max_refusals: Share = setting(0.25, "How many more of its answers may be refusals, as a share.")
-    max_questions: Share = setting(0.3, "How many more of its answers may only ask a question back, as a share.")
-    max_flattery: Share = setting(0.3, "How many more of its answers may be flattery, as a share.")
-    max_off_topic: Share = setting(0.3, "How much less on topic its answers may be than the base model's.")
+    max_refusals: Share = setting(
+        0.25, "How many more refusals it may give than the base model, as a share of all answers."
+    )
+    max_questions: Share = setting(
+        0.3, "How many more answers than the base model's may only ask a question back, as a share of all."
+    )
+    max_flattery: Share = setting(
+        0.3, "How many more answers than the base model's may flatter the user, as a share of all."
+    )
+    max_off_topic: Share = setting(
+        0.3, "How far its answers may fall below the base model's in keeping to the topic, from 0 to 1."
+    )
     capability_items: NonNegativeInt = setting(
         400, "Questions with a known answer that a candidate is asked; 0 = none."
     )
     max_capability_loss: Share = setting(
-        0.045, "Largest share of these that it may lose against its parent, beyond chance."
+        0.045,
+        "How many fewer of these it may answer right than its parent, as a share of "
+        "all; a loss that may be chance passes.",
     )
-    max_capability_loss_from_base: Share = setting(0.06, "The same against the base model, over all versions together.")
+    max_capability_loss_from_base: Share = setting(
+        0.06, "The same against the base model: what all versions together may lose."
+    )
     replay_turns: NonNegativeInt = setting(8, "How many of the user's last turns a candidate is tried on.")
-    replay_tokens: PositiveInt = setting(1024, "Longest prompt and reply of such a turn, in tokens.")
+    replay_tokens: PositiveInt = setting(
+        1024, "Turns whose prompt and reply together are longer than this, in tokens, are not replayed."
+    )
     max_against: NonNegativeFloat = setting(
-        0.1, "How far it may move against the user's reactions to these turns, in nats per token, beyond chance."
+        0.1,
+        "How far it may move against the user's reactions to these turns, in nats "
+        "per token; what may be chance passes.",
     )
     answer_tokens: PositiveInt = setting(128, "Longest answer to a probe, in tokens.")
     probe_tokens: Annotated[int, Field(ge=256)] = setting(
         256, "Tokens over which engine and trainer compare the change that a step made."
     )
     min_correlation: Share = setting(
-        0.99, "Smallest correlation of the two changes, as a share of what rounding allows."
+        0.99,
+        "Smallest correlation of the changes that engine and trainer measure, as a share of what rounding allows.",
     )
     watch: bool = setting(True, "Watch the live version, and roll back to its parent when people react worse to it.")
     watch_turns: PositiveInt = setting(50, "How many of the parent's last turns the live version is compared with.")
     alarm_odds: Annotated[float, Field(gt=1.0)] = setting(
-        1000.0, "Roll back when its turns are this many times likelier for a bad version than for its parent."
+        1000.0, "Roll back when a bad version would explain its turns this many times better than one like its parent."
     )
 
 

@@ -153,7 +153,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _is_on(written: Any, *, otherwise: bool) -> bool:
-    """As the tree will read it: sources write false in several ways, and what is no switch is `otherwise`."""
+    """The switch as the tree will read it: sources write false in several ways. What is no switch is `otherwise`."""
     try:
         return _BOOL.validate_python(written)
     except ValidationError:

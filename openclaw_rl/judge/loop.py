@@ -37,6 +37,7 @@ from openclaw_rl.judge.compose import Composed, Decided, ask
 from openclaw_rl.judge.evidence import build_evidence
 from openclaw_rl.protocols import Judge, LearningStore, Wakeup
 from openclaw_rl.types import (
+    JUDGING_PAUSED,
     SIDE_ROLES_ONLY,
     Evidence,
     Judgement,
@@ -50,9 +51,6 @@ from openclaw_rl.types import (
 )
 
 log = logging.getLogger(__name__)
-
-PAUSED = "judge.paused"
-"""The flag that says why judging, or part of it, is paused; it outlives the process."""
 
 MAX_HELD = 3
 """Batches held in a row before judging is paused."""
@@ -171,9 +169,9 @@ class JudgeLoop:
     async def _recall(self) -> None:
         """A pause outlives the process, unless the first judge gets no canaries that could end it."""
         if self._judges[0] not in self._unseen:
-            self._is_paused = await self._lessons.flag(PAUSED) is not None
+            self._is_paused = await self._lessons.flag(JUDGING_PAUSED) is not None
         else:
-            await self._lessons.set_flag(PAUSED, None)
+            await self._lessons.set_flag(JUDGING_PAUSED, None)
         self._watch.judging_paused(self._is_paused)
 
     @property
@@ -362,7 +360,7 @@ class JudgeLoop:
             elif doubt is not None:
                 log.info("the judge %s got the known cases right again", judge.name)
         if doubts != self._doubts:
-            await self._lessons.set_flag(PAUSED, _told(doubts.values()))
+            await self._lessons.set_flag(JUDGING_PAUSED, _told(doubts.values()))
             self._doubts = doubts  # after the flag: if the store fails, the next canaries set it, or take it down
 
     async def _put_off(self, waiting: Sequence[tuple[Lease, set[Judge]]]) -> None:
@@ -385,7 +383,7 @@ class JudgeLoop:
             self._is_paused = True
             self._watch.judging_paused(True)
             log.error("judging is paused: %s", trouble)
-            await self._lessons.set_flag(PAUSED, f"{trouble}, {self._num_held} times in a row; {_REMEDY}")
+            await self._lessons.set_flag(JUDGING_PAUSED, f"{trouble}, {self._num_held} times in a row; {_REMEDY}")
         await self._back_off()
 
     async def _probe(self) -> None:
@@ -394,7 +392,7 @@ class JudgeLoop:
         if await self._examine(first, asyncio.Semaphore(self._settings.num_at_once)) is not None:
             await self._back_off()
             return
-        await self._lessons.set_flag(PAUSED, _told(self._doubts.values()))
+        await self._lessons.set_flag(JUDGING_PAUSED, _told(self._doubts.values()))
         self._is_paused, self._num_held, self._num_failures = False, 0, 0
         self._watch.judging_paused(False)
         log.info("judging goes on: the judge %s got the known cases right", first.name)

@@ -1,5 +1,8 @@
-"""Which versions' files may go: every n-th stays for good, and so do what the live one stands on, what the next step
-builds on, and the newest: of those that were rejected, for inspection, and of the others, to go back to."""
+"""Which versions' files may be deleted.
+
+Kept are every n-th version, the live one and the one it was built on, the one that the next step builds on, the last
+few rejected ones for inspection, and the last few others to roll back to.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ NUM_NEWEST = 5
 
 
 def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]:
-    """Those of one line whose files nobody needs any more."""
+    """The versions of one line whose files nobody needs any more."""
     rejected = {version.number for version in versions if version.state == "rejected"}
     others = {version.number for version in versions} - rejected
     newest = [number for kind in (rejected, others) for number in sorted(kind)[-NUM_NEWEST:]]
@@ -29,15 +32,17 @@ def superseded(versions: Sequence[Version], *, save_every: int) -> list[Version]
 
 
 def answered_before(version: Version) -> int:
-    """Where the watch would go back to: at the end of a chain it is not the parent, but what answered then."""
+    """The number of the version that the watch would roll back to: the one that answered before. That need not be the
+    parent."""
     parent = version.gate.get("parent") if isinstance(version.gate, dict) else None
     return version_number(parent) if isinstance(parent, str) else version.parent
 
 
 async def tidy(log: LearningStore, keeper: WeightsKeeper, line: str, *, save_every: int) -> None:
-    """Removes weights that nobody needs. The rows know first: nobody is promised what is half gone.
+    """Removes weights that nobody needs. The rows are changed first, so that no row names weights that are half
+    removed.
 
-    Weights that a row has forgotten and that a crash kept from being removed go too.
+    Weights that no row names any more, because a crash came before their removal, are removed too.
     """
     known = await log.versions(line)
     try:

@@ -35,7 +35,7 @@ class LiveVersions:
         return self._labels.get(line)
 
     def set(self, line: str, label: str | None) -> None:
-        """From now on this version answers; requests that run end on theirs."""
+        """Makes this version answer from now on; running requests finish on theirs."""
         if label is None:
             self._labels.pop(line, None)
         else:
@@ -44,10 +44,10 @@ class LiveVersions:
             arrived.set()
 
     def expect(self, lines: Iterable[str]) -> None:
-        """The last run left a version live for each of these lines, and for no other: it is about to be loaded."""
+        """Says for which lines the last run left a version live: requests of those wait until it is loaded."""
         self._expected = {line: asyncio.Event() for line in lines}
         self._is_known.set()
 
     def is_expected(self, line: str) -> bool:
-        """Whether the line's version is not loaded yet, and nothing else was put in its place."""
+        """Whether the line still waits for its version to be loaded."""
         return line in self._expected

@@ -112,7 +112,7 @@ class Releaser:
         """By line: what was rejected through no fault of its samples, until who trains is told."""
 
     async def run(self) -> None:
-        """Until cancelled: restores what the last run left, and tries again whatever has to wait."""
+        """Restores what the last run left, and retries whatever has to wait, until cancelled."""
         async with asyncio.TaskGroup() as lines:
             await self.restore()
             while True:
@@ -154,11 +154,13 @@ class Releaser:
         self._waiting.remove(line)
 
     async def loaded_live(self) -> None:
-        """Waits until what was live was loaded, or could not be: from then on a person may choose another."""
+        """Waits until the versions that were live are loaded, or have failed to load; from then on a person may choose
+        others."""
         await self._loaded.wait()
 
     async def settled(self) -> None:
-        """Waits until what the last run left was tried once: before that nobody knows what to build on."""
+        """Waits until the candidates of the last run were tried once: before that it is open which version the next
+        step builds on."""
         await self._settled.wait()
 
     async def prepare(self, line: str) -> None:
@@ -186,7 +188,7 @@ class Releaser:
             raise TrainError(refusal)
 
     async def _settle(self, line: str) -> bool:
-        """Loads what answers, if it is not, and releases what stands on it; False if that has to wait."""
+        """Loads the live version where it is not, and tries the candidates built on it; False if that has to wait."""
         if not await self._load(line):
             return False
         async with self._releasing:
@@ -207,7 +209,7 @@ class Releaser:
         return True
 
     async def _try(self, version: Version, parent: Version | None, proving: Prover) -> bool:
-        """Puts a candidate live, or rejects it; False if neither can be done now."""
+        """Makes a candidate live, or rejects it; False if neither can be done now."""
         answering = BASE_VERSION if parent is None else parent.label
         await self._shelf.drop_aside(version.line, keep=(answering,))
         async with self._held(version, parent):
@@ -234,7 +236,8 @@ class Releaser:
             return True
 
     async def _examined(self, version: Version, parent: Version | None, proving: Prover) -> _Examined | None:
-        """None if somebody decided meanwhile that it is not to be tried against this parent any more."""
+        """What gate and proof found; None if somebody decided meanwhile to compare it with another parent, or not at
+        all."""
         task = asyncio.create_task(self._examine(version, parent, proving))
         self._examining = (version.line, task)
         try:
@@ -264,7 +267,7 @@ class Releaser:
         return {**report.to_json(), "proof": proof.to_json(), "reason": proof.reason}, proof.reason, proof.verdict
 
     async def _go_live(self, version: Version, *, instead_of: str, gate: Json) -> bool:
-        """False if somebody went back to another version, or undid it, meanwhile: what a person wants is stronger."""
+        """False if somebody rolled back or undid the version meanwhile: a person's decision wins."""
         async with self._deciding:
             known = await self._log.versions(version.line)
             if _answering(known) != instead_of or not _is_candidate(version, known):
@@ -276,7 +279,8 @@ class Releaser:
             return True
 
     async def _build_on(self, version: Version, reason: str, *, gate: Json) -> None:
-        """Keeps what changes too little to be proved: with what the next steps add it may be enough."""
+        """Keeps a candidate that changed too little to be proved. The next step builds on it, and both changes together
+        may be enough."""
         async with self._deciding:
             known = await self._log.versions(version.line)
             if not _is_candidate(version, known):
@@ -419,7 +423,8 @@ class Releaser:
 
     @asynccontextmanager
     async def _held(self, *versions: Version | None) -> AsyncIterator[None]:
-        """What is loaded of these stays until the end; what neither answers nor may soon goes then."""
+        """Keeps these versions loaded until the end; then those are unloaded that neither answer nor are kept to go
+        back to."""
         held = [version for version in versions if version is not None]
         for version in held:
             self._shelf.look_at(version)
@@ -480,7 +485,7 @@ def _live_version(versions: Sequence[Version]) -> Version | None:
 
 
 def _is_candidate(version: Version, versions: Sequence[Version]) -> bool:
-    """Still."""
+    """Whether the row still says candidate."""
     return any(one.number == version.number and one.state == "candidate" for one in versions)
 
 

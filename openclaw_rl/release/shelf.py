@@ -1,4 +1,4 @@
-"""The versions that the engine holds beside the base model: what answers, what answered just before, what is looked at.
+"""The versions that the engine has loaded beside the base model: the live ones, the ones before them, and those in use.
 
 What answered before stays loaded until the next candidate comes: a request that has chosen it finds it, and going back
 to it takes no time. Knows no row: whoever decides what answers says so here.
@@ -16,7 +16,7 @@ from openclaw_rl.types import BASE_VERSION, Publication, Version
 
 
 class Shelf:
-    """One engine's. A version that somebody looks at stays until nobody does, whatever else is said of it."""
+    """The loaded versions of one engine. A version that somebody uses stays loaded until nobody does."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -27,14 +27,13 @@ class Shelf:
         """Versions that go when nobody looks at them any more."""
 
     async def load(self, version: Version) -> None:
-        """It answers whoever asks for it by name, and nobody else. `EngineRefused` if its files are not what they
-        were."""
+        """Loads a version that answers only requests that name it. `EngineRefused` if its files have changed."""
         if version.weights is None:
             raise EngineRefused(f"the weights of {version.label} are gone; nothing was loaded")
         await self._engine.publish(Publication(version=version.label, weights=version.weights, live=False))
 
     async def unload(self, label: str) -> None:
-        """Now, or when nobody looks at it any more."""
+        """Unloads a version now, or as soon as nobody uses it any more."""
         if self._looked_at[label]:
             self._left.add(label)
         else:
@@ -48,19 +47,19 @@ class Shelf:
         return label in self._aside.values()
 
     async def step_aside(self, line: str, label: str, *, now: str) -> None:
-        """What answered until now stays loaded, in place of what did before it."""
+        """Keeps the version that answered until now loaded, and unloads the one before it."""
         await self.drop_aside(line, keep=(label, now))
         if label != BASE_VERSION:
             self._aside[line] = label
 
     async def drop_aside(self, line: str, *, keep: Collection[str] = ()) -> None:
-        """Nothing of the line is aside any more; what is not to be kept is unloaded."""
+        """Keeps no former version of this line loaded any more."""
         aside = self._aside.pop(line, None)
         if aside is not None and aside not in keep:
             await self.unload(aside)
 
     async def forget(self, line: str, labels: Collection[str]) -> None:
-        """Unloads all of these now, whoever looks at them."""
+        """Unloads all of these now, even those in use."""
         if self._aside.get(line) in labels:
             del self._aside[line]
         for label in labels:
@@ -72,7 +71,7 @@ class Shelf:
             self._left.add(version.label)
 
     def look_away(self, version: Version) -> bool:
-        """Whether nobody looks at it any more, and it may go."""
+        """Ends one use; True if nobody uses the version any more and it may be unloaded."""
         label = version.label
         self._looked_at[label] -= 1
         if self._looked_at[label] or label not in self._left:

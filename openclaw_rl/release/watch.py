@@ -22,7 +22,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Protocol
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import EngineRefused, OpenClawError
@@ -47,38 +47,25 @@ _MIN_PAIRS = 8
 """Tokens of an answer, less one, of which repetition can be told."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchLimits:
-    """Names and meanings are those of `release.*`; `min_distinct` is that of one answer here."""
-
-    alarm_odds: float
-    watch_turns: int
-    min_distinct: float
-
-    @classmethod
-    def of(cls, config: ReleaseConfig) -> Self:
-        return cls(alarm_odds=config.alarm_odds, watch_turns=config.watch_turns, min_distinct=config.min_distinct)
-
-
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One way to do badly: what it is called, when it happens (None: this turn does not say), and how rare it is taken
     to be at least, however clean the parent's few turns are."""
 
     words: str
-    happens: Callable[[ServedTurn, WatchLimits], bool | None]
+    happens: Callable[[ServedTurn, ReleaseConfig], bool | None]
     min_rate: float
 
 
-def _disliked(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+def _disliked(turn: ServedTurn, limits: ReleaseConfig) -> bool | None:
     return None if turn.score is None else turn.score < 0
 
 
-def _failed(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+def _failed(turn: ServedTurn, limits: ReleaseConfig) -> bool | None:
     return turn.failed
 
 
-def _repeats(turn: ServedTurn, limits: WatchLimits) -> bool | None:
+def _repeats(turn: ServedTurn, limits: ReleaseConfig) -> bool | None:
     if turn.failed or len(turn.token_ids) <= _MIN_PAIRS:
         return None
     return distinct_pairs(turn.token_ids) < limits.min_distinct
@@ -91,7 +78,7 @@ KINDS = (
 )
 
 
-def alarm(version: Sequence[ServedTurn], parent: Sequence[ServedTurn], limits: WatchLimits) -> str:
+def alarm(version: Sequence[ServedTurn], parent: Sequence[ServedTurn], limits: ReleaseConfig) -> str:
     """Why a version should not go on answering, by what became of its turns and its parent's; empty if it may."""
     for kind in KINDS:
         seen = [found for turn in version if (found := kind.happens(turn, limits)) is not None]
@@ -123,7 +110,7 @@ class RollBack(Protocol):
 class Watch:
     """Watches every version that answers, until it is cancelled."""
 
-    def __init__(self, log: LearningStore, roll_back: RollBack, limits: WatchLimits) -> None:
+    def __init__(self, log: LearningStore, roll_back: RollBack, limits: ReleaseConfig) -> None:
         self._log = log
         self._roll_back = roll_back
         self._limits = limits
@@ -142,7 +129,7 @@ class Watch:
             await asyncio.sleep(_GATHER_S)
 
     async def look(self) -> None:
-        """At every version that answers now."""
+        """Checks every version that answers now, once."""
         for version in await self._log.versions():
             if version.state == "live" and (reason := await self._alarm(version)):
                 await self._back_to_parent(version, reason)
@@ -160,7 +147,8 @@ class Watch:
         return alarm(served, self._parents[version.label], self._limits)
 
     async def _back_to_parent(self, version: Version, reason: str) -> None:
-        """To what answered before it; if that one cannot serve any more, to what did before that, and so on."""
+        """Rolls back to the version that answered before; if that one cannot be loaded, to the one before that, and so
+        on."""
         _log.warning("version %s goes: %s", version.label, reason)
         for target in _ways_back(version, await self._log.versions(version.line)):
             try:
@@ -175,7 +163,7 @@ class Watch:
 
 
 def _ways_back(version: Version, line: Sequence[Version]) -> Iterator[int]:
-    """What answered before a version and may answer again, the latest first; at last the base model."""
+    """The versions to roll back to, the latest first; the base model comes last."""
     known = {one.number: one for one in line}
     number = answered_before(version)
     while number in known:

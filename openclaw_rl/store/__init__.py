@@ -5,8 +5,9 @@ sqlite/       what is true of SQLite only: the file, its lock, its faults, the w
 learning_log  `protocols.LearningStore`: each query as one transaction, and who is woken by it
 """
 
-from openclaw_rl.store.sqlite.database import Recovery
+from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
+from openclaw_rl.store.sqlite.directory import database_path
 from openclaw_rl.store.sqlite.reader import StoreReader
 from openclaw_rl.store.sqlite.writer import SqliteStore
 
-__all__ = ["Recovery", "SqliteStore", "StoreReader"]
+__all__ = ["OLDEST_SQLITE", "SqliteStore", "StoreReader", "database_path"]

@@ -200,7 +200,6 @@ class LearningLog:
     doubted_samples = asked(steps.doubted)
     replayable_samples = asked(steps.replayable)
     skip_samples = asked(lessons.skip_samples)
-    mark_trained = asked(lessons.mark_trained)
 
     planned_steps = asked(steps.planned)
     next_step_number = asked(steps.next_number)

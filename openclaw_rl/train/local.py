@@ -98,7 +98,7 @@ class LocalWeights:
 class LocalTrainer(LocalWeights):
     """Trains `model` in a process of its own; its checkpoints go to `folder`, its orders through `scratch`."""
 
-    capabilities = TrainerCapabilities(lora=True, full_weights=True, scores=True, custom_loss=True, max_context=None)
+    capabilities = TrainerCapabilities(lora=True, full_weights=True, scores=True, custom_loss=True)
 
     def __init__(self, model: Path, folder: Path, options: Mapping[str, Json], *, scratch: Path | None = None) -> None:
         super().__init__(folder)

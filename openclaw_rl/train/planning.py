@@ -12,25 +12,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from openclaw_rl.config import TrainingConfig
 from openclaw_rl.protocols import WaitingSamples
 from openclaw_rl.types import Sample, Skip, Step, Version, head_number, num_steps_since, version_number
 
 _LOOK_AHEAD = 4
 """Batches of waiting samples that are looked at, so that caps can choose."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanSettings:
-    """Names and meanings are those of `training.*`; `num_anchors` is `anchors`."""
-
-    batch_size: int
-    max_steps: int | None
-    max_staleness: int | None
-    replay_max_age: int
-    num_anchors: int
-    seed: int
 
 
 class Planner:
@@ -39,7 +27,7 @@ class Planner:
     def __init__(
         self,
         log: WaitingSamples,
-        settings: PlanSettings,
+        settings: TrainingConfig,
         *,
         choose: Callable[[Sequence[Sample]], Sequence[Sample]],
         on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
@@ -69,7 +57,7 @@ class Planner:
             parent=at,
             sample_ids=tuple(new),
             replayed_ids=tuple(replayed),
-            num_anchors=0 if doubted else self._settings.num_anchors,
+            num_anchors=0 if doubted else self._settings.anchors,
         )
 
     async def _new(self, line: str, at: int) -> list[str]:

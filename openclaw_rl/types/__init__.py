@@ -79,6 +79,7 @@ from openclaw_rl.types.orders import ReportState, ScoreOrder, ScoreReport, StepO
 from openclaw_rl.types.release import ReplayedTurn, ServedTurn
 from openclaw_rl.types.training import (
     IMPORTED,
+    JUDGING_PAUSED,
     PRESENT_MODEL,
     TRACES_LEFT,
     TRAINING_PAUSED,
@@ -99,6 +100,7 @@ from openclaw_rl.types.turns import (
     Feedback,
     FinishReason,
     NextState,
+    Recovery,
     Session,
     SessionOutline,
     SessionSummary,
@@ -116,6 +118,7 @@ __all__ = [
     "BACKGROUND",
     "BASE_VERSION",
     "IMPORTED",
+    "JUDGING_PAUSED",
     "LINE_NAME",
     "LOCAL_USER",
     "PERSON",
@@ -155,6 +158,7 @@ __all__ = [
     "Outcome",
     "Publication",
     "ReasoningDelta",
+    "Recovery",
     "ReplayedTurn",
     "ReportState",
     "Request",

@@ -154,17 +154,13 @@ class Capabilities:
     reports_checksum: bool
     """`EngineState.checksums` says what the loaded bytes hash to; otherwise correlation alone proves a version."""
     scores: bool
-    """`score` gives the log-probs of given tokens."""
+    """`score` gives the log-probs of given tokens; without it no version can be proved, so nothing is learned."""
     top_k: int
     """Most alternatives that it reports at one position."""
     hot_adapters: bool
     """It loads an adapter while it answers."""
     full_weights: bool
     """It loads a whole checkpoint as a version."""
-    images: bool
-    """Prompts may hold images."""
-    max_context: int | None
-    """Most tokens of prompt and answer together; None where it is known only once the engine runs."""
     has_weights: bool = True
     """A model with weights answers, so that there is something to train."""
 

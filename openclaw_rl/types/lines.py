@@ -2,9 +2,10 @@
 
     ann             the user ann; `local` is the owner of the machine
     env:terminal    agents at work in the environment `terminal`
-    shared:all      everybody who chose to teach one adapter together
+    shared:all      everybody who chooses to teach one adapter together; no session can choose it yet
 
-`line_for` is the only place that decides it. A user name has no colon, so it is never the name of another kind of line.
+`line_for` is the only place that decides it; `store/sql/episodes.py` says the same in SQL. A user name has no colon, so
+it is never the name of another kind of line.
 """
 
 from __future__ import annotations

@@ -89,5 +89,3 @@ class TrainerCapabilities:
     """`score` gives the log-probs of given tokens; without it no version can be proved."""
     custom_loss: bool
     """It runs a loss of somebody's own (`training.custom_loss`)."""
-    max_context: int | None
-    """Most tokens of one sequence; None where only memory limits it."""

@@ -51,6 +51,9 @@ TRACES_LEFT = "forget.traces_left"
 """The store's flag that says that something was deleted, and is not yet erased from the unused parts of its pages and
 from its log. It is gone once the bytes are."""
 
+JUDGING_PAUSED = "judge.paused"
+"""The store's flag that says why judging, or part of it, is paused; it outlives the process."""
+
 TRAINING_PAUSED = "train.paused"
 """The store's flag that says why nothing is trained at present."""
 

@@ -227,6 +227,19 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What was found when the store was opened for writing.
+
+    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0, or the database
+    is not large, all of it was checked before anything else. `schema_from` 0 means a new store.
+    """
+
+    wal_bytes: int
+    schema_from: int
+    schema_to: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutline:
     """As much of a turn as placing later requests needs."""
 

@@ -8,10 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.types import TRAINING_PAUSED, Json
-
-PAUSED = "judge.paused"
-"""The judge loop's flag. Its module would bring every judge along, and commands that only look start quickly."""
+from openclaw_rl.types import JUDGING_PAUSED, TRAINING_PAUSED, Json
 
 State = Literal["ok", "remark", "broken"]
 
@@ -44,7 +41,7 @@ class Backlog:
 def read_backlog(rows: ReadStore) -> Backlog:
     """As it is now."""
     return Backlog(
-        paused=rows.flag(PAUSED),
+        paused=rows.flag(JUDGING_PAUSED),
         num_unjudged=rows.num_open("judge"),
         num_uncredited=rows.num_open("credit"),
         training_paused=rows.flag(TRAINING_PAUSED),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.store import StoreReader
-from openclaw_rl.store.sqlite.directory import database_path
+from openclaw_rl.store import StoreReader, database_path
 
 
 def open_rows(store: StoreConfig) -> ReadStore:

@@ -14,10 +14,9 @@ from openclaw_rl.engine.registry import make_host
 from openclaw_rl.errors import EngineUnavailable
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.registry import check_judge, make_judges
-from openclaw_rl.protocols import Engine, EngineHost, Judge
+from openclaw_rl.protocols import Engine, EngineHost, Judge, WholeStore
 from openclaw_rl.release.undo.commands import Commands, Serving, take_back
 from openclaw_rl.release.undo.forgetting import Forgetting
-from openclaw_rl.store import SqliteStore
 from openclaw_rl.tracking.records import forget_lines
 from openclaw_rl.train.registry import make_keeper
 from openclaw_rl.types import Lesson, Session
@@ -31,7 +30,7 @@ async def _no_engine(_: Collection[Session]) -> None:
 
 def make_commands(
     config: Config,
-    store: SqliteStore,
+    store: WholeStore,
     *,
     serving: Serving | None = None,
     let_go: Callable[[Sequence[str]], AbstractContextManager[None]] = lambda _: nullcontext(),

@@ -14,11 +14,12 @@ from openclaw_rl.gateway.access.auth import check_binding
 from openclaw_rl.judge.registry import check_judge
 from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, resolve_model
-from openclaw_rl.protocols import Renderer
+from openclaw_rl.protocols import Renderer, WholeStore
 from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.sqlite.damage import told_of
 from openclaw_rl.tracking import check_tracking
+from openclaw_rl.train.losses import check_loss
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ def check_settings(config: Config, *, learn: bool) -> None:
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     if learn:
         check_judge(config.evaluation)
+        if config.training.custom_loss is not None:
+            check_loss(config.training.custom_loss)
     check_tracking(config.tracking)
 
 
@@ -66,7 +69,7 @@ def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
         check_same_tokenizer(model, training.teacher_path)
 
 
-async def open_store(config: StoreConfig) -> SqliteStore:
+async def open_store(config: StoreConfig) -> WholeStore:
     store = await SqliteStore.open(
         config.data_dir,
         config.url,

@@ -13,6 +13,7 @@ from openclaw_rl.credit.practice import Practice
 from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.credit.samples import within_caps
 from openclaw_rl.engine.registry import capabilities_of, make_host
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
@@ -21,17 +22,17 @@ from openclaw_rl.judge.registry import JUDGES, make_judges
 from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
 from openclaw_rl.protocols import Engine, EngineHost, Judge, LearningStore, Renderer, Trainer, WaitingSamples
-from openclaw_rl.release.gate.full import Gate, GateLimits
+from openclaw_rl.release.gate.full import Gate
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
-from openclaw_rl.release.watch import Watch, WatchLimits
+from openclaw_rl.release.watch import Watch
 from openclaw_rl.render import load_renderer
 from openclaw_rl.tracking import Observers
 from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.registry import make_keeper, new_trainer
 from openclaw_rl.types import Credit, JudgedTurn, Message, Sample, Skip, Step, Version
 from openclaw_rl.wiring.foundation import Foundation
@@ -98,10 +99,27 @@ def make_credit_loop(
 
 
 def make_trainer(foundation: Foundation) -> Trainer | None:
-    """None where there are no weights to train. It starts with its first order."""
+    """None where there are no weights to train. It starts with its first order.
+
+    `ConfigError` where the engine could not serve, or not prove, what is trained.
+    """
     config = foundation.config
-    has_weights = capabilities_of(config.engine).has_weights
-    return new_trainer(config, foundation.model.path) if has_weights else None
+    engine, use_lora = config.engine, config.training.use_lora
+    can = capabilities_of(engine)
+    if not can.has_weights:
+        return None
+    trains = "training.use_lora=true" if use_lora else "training.use_lora=false"
+    if not can.scores:
+        raise ConfigError(
+            f"engine.type={engine.type} gives no log-probs of given tokens, so no version could be proved; "
+            "choose engine.type=embedded, or serve without learning (`openclaw-rl serve`)"
+        )
+    if not (can.hot_adapters if use_lora else can.full_weights):
+        other = "engine.type=embedded"
+        if can.full_weights or can.hot_adapters:
+            other += f", or training.use_lora={str(not use_lora).lower()}"
+        raise ConfigError(f"engine.type={engine.type} cannot serve what {trains} makes; choose {other}")
+    return new_trainer(config, foundation.model.path)
 
 
 def make_train_loop(
@@ -153,15 +171,7 @@ def make_planner(
         )
         return taken
 
-    plan = PlanSettings(
-        batch_size=training.batch_size,
-        max_steps=training.max_steps,
-        max_staleness=training.max_staleness,
-        replay_max_age=training.replay_max_age,
-        num_anchors=training.anchors,
-        seed=training.seed,
-    )
-    return Planner(log, plan, choose=within_caps_only, on_skip=on_skip)
+    return Planner(log, training, choose=within_caps_only, on_skip=on_skip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +197,7 @@ def make_release(
     config, renderer, engine = foundation.config, foundation.renderer, host.engine
     settings = config.release
     prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
-    gate = Gate(engine, renderer, prober, GateLimits.of(settings), replay=lessons, model_id=foundation.model_id)
+    gate = Gate(engine, renderer, prober, settings, replay=lessons, model_id=foundation.model_id)
     proving = (
         None
         if trainer is None
@@ -228,5 +238,5 @@ def make_release(
         save_every=config.training.save_every,
         on_change=on_change,
     )
-    watch = Watch(lessons, releaser.roll_back, WatchLimits.of(settings)) if settings.watch else None
+    watch = Watch(lessons, releaser.roll_back, settings) if settings.watch else None
     return ReleaseParts(releaser=releaser, examiner=examiner, watch=watch)

@@ -31,10 +31,9 @@ from openclaw_rl.gateway.api.http_server import HttpRunner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.gateway.sessions.history import Fingerprint
 from openclaw_rl.gateway.sessions.placement import Sessions
-from openclaw_rl.protocols import EngineHost
+from openclaw_rl.protocols import EngineHost, WholeStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
-from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.sqlite.damage import told_of
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.wiring.foundation import Foundation
@@ -58,7 +57,7 @@ class ServingParts:
     sockets: Path
 
 
-async def make_serving(foundation: Foundation, store: SqliteStore, sockets: Path) -> ServingParts:
+async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path) -> ServingParts:
     """Keys and open sessions are as they were before the last stop or crash."""
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
@@ -109,7 +108,7 @@ def new_session_id() -> str:
     return f"s-{int(time.time() * 1000):x}{secrets.token_hex(8)}"
 
 
-async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
+async def _open_sessions(store: WholeStore, config: Config) -> Sessions:
     """Sessions that are overdue end with the first round of the expire loop."""
     rollout = config.rollout
     sessions = Sessions(
@@ -125,7 +124,7 @@ async def _open_sessions(store: SqliteStore, config: Config) -> Sessions:
     return sessions
 
 
-async def _load_keys(store: SqliteStore, config: Config) -> tuple[KeyRing, str]:
+async def _load_keys(store: WholeStore, config: Config) -> tuple[KeyRing, str]:
     """The keys of all users, and the local user's own in plain, which is made at the first start."""
     known = await store.keys()
     ring = KeyRing(known)

@@ -5,72 +5,61 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.clients import talking
 from tests.clients.programs import OPENCODE
-from tests.clients.talking import (
-    ANSWER,
-    CLIENT,
-    Agent,
-    Relay,
-    assert_looked_up,
-    assert_swap_is_not_noticed,
-    call,
-    conversations,
-    next_states,
-    script,
-    slow_server,
-    turns,
-)
 from tests.server import Server
 
-pytestmark = CLIENT
+pytestmark = talking.CLIENT
 
-SCRIPT = script(
-    call("bash", command=r"echo colour \1", description="says it"),
+SCRIPT = talking.script(
+    talking.call("bash", command=r"echo colour \1", description="says it"),
     ("(?i)a title", "Colours"),
     (r"<tool_response>[\s\S]*nine", "Nine, they say."),
     ("count the stars", "There are nine."),
-    ("ask a colleague", call("task", description="stars", prompt="count the stars", subagent_type="general")),
+    ("ask a colleague", talking.call("task", description="stars", prompt="count the stars", subagent_type="general")),
 )
 QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 def test_two_conversations(server: Server, tmp_path: Path) -> None:
-    opencode = Agent(OPENCODE, tmp_path, QUIET)
+    opencode = talking.Agent(OPENCODE, tmp_path, QUIET)
     opencode.connect(server, "opencode")
     first = ask(opencode, "please look up blue")
     second = ask(opencode, "please look up red")
     ask(opencode, "shorter, please", session=first)
     ask(opencode, "thank you", session=second)
     for session, name, colour, reaction in zip(
-        conversations(server), (first, second), ("blue", "red"), ("shorter, please", "thank you"), strict=True
+        talking.conversations(server), (first, second), ("blue", "red"), ("shorter, please", "thank you"), strict=True
     ):
         assert (session.key, session.client) == (name, "opencode/1.18.33")
-        kinds = [turn.kind for turn in turns(server, session)]
+        kinds = [turn.kind for turn in talking.turns(server, session)]
         assert sorted(kinds) == ["main", "main", "main", "side"]  # the title
-        assert_looked_up(server, session, colour, reaction)
+        talking.assert_looked_up(server, session, colour, reaction)
 
 
 def test_a_colleague_is_side(server: Server, tmp_path: Path) -> None:
-    opencode = Agent(OPENCODE, tmp_path, QUIET)
+    opencode = talking.Agent(OPENCODE, tmp_path, QUIET)
     opencode.connect(server, "opencode")
     name = ask(opencode, "please ask a colleague")
-    *_, session, colleague = conversations(server)
+    *_, session, colleague = talking.conversations(server)
     assert session.key == name
-    kinds = {turn.message.content: turn.kind for turn in turns(server, session)}
+    kinds = {turn.message.content: turn.kind for turn in talking.turns(server, session)}
     assert kinds == {"Colours": "side", "": "main", "Nine, they say.": "main"}
-    assert [(turn.message.content, turn.kind) for turn in turns(server, colleague)] == [("There are nine.", "side")]
-    assert not next_states(server, colleague)
+    assert [(turn.message.content, turn.kind) for turn in talking.turns(server, colleague)] == [
+        ("There are nine.", "side")
+    ]
+    assert not talking.next_states(server, colleague)
 
 
 def test_a_swap_while_it_streams(tmp_path: Path) -> None:
-    with slow_server(tmp_path, SCRIPT) as server, Relay(server) as relay:
-        opencode = Agent(OPENCODE, tmp_path / "home", QUIET)
+    with talking.slow_server(tmp_path, SCRIPT) as server, talking.Relay(server) as relay:
+        opencode = talking.Agent(OPENCODE, tmp_path / "home", QUIET)
         opencode.connect(server, "opencode", by=relay.url)
         running = opencode.start("run", "--format", "json", typed="tell me at length")
-        assert ANSWER in assert_swap_is_not_noticed(server, relay, running, prompts=2)
+        assert talking.ANSWER in talking.assert_swap_is_not_noticed(server, relay, running, prompts=2)
 
 
-def ask(opencode: Agent, words: str, *, session: str | None = None) -> str:
+def ask(opencode: talking.Agent, words: str, *, session: str | None = None) -> str:
     """Asks, in a new session or in that one; its name."""
     goes_on = () if session is None else ("--session", session)
     printed = opencode.run("run", "--format", "json", "--auto", *goes_on, typed=words)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from sqlalchemy import update
+
 from openclaw_rl.store import SqliteStore
+from openclaw_rl.store.sql import schema
 from openclaw_rl.types import (
     Completion,
     Credit,
@@ -67,3 +70,10 @@ def turn_of(sample: Sample, model: str = "tiny") -> Turn:
         request_digest=f"request {sample.id}",
         chain=f"chain {sample.id}",
     )
+
+
+async def mark_trained(store: SqliteStore, *samples: str, step: int) -> None:
+    """As if a step had learned from these samples; the step itself has no row."""
+    column = schema.sample.c
+    learned = update(schema.sample).where(column.id.in_(samples)).values(step=step)
+    await store._transact(lambda connection: connection.execute(learned))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,10 @@ from typing import Any
 from openclaw_rl.errors import EngineLost, EngineRefused
 from openclaw_rl.release.gate.full import GateReport
 from openclaw_rl.release.gate.prove import Proof
+from openclaw_rl.release.live import LiveVersions
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render.parsing import AnswerForm, StreamParser
+from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.local import LocalWeights
 from openclaw_rl.types import (
     Delta,
@@ -235,3 +239,42 @@ class Rows:
         self, lesson: Lesson, *, reason: str, loaded: Collection[int] | None, unusable: Collection[int]
     ) -> Undone:
         raise AssertionError("nothing is undone here")
+
+
+class Rig:
+    def __init__(self, store: SqliteStore, *, mad: tuple[int, ...] = ()) -> None:
+        self.engine = FakeEngine()
+        self.live = LiveVersions()
+        self.door = HeldDoor(mad=mad)
+        self.releaser = Releaser(
+            store.lessons, self.engine, self.door, self.live, proving=self.door, keeper=NOWHERE, save_every=100
+        )
+
+    @property
+    def published(self) -> list[str]:
+        return [publication.version for publication in self.engine.published]
+
+
+class HeldDoor(OpenDoor):
+    """Can be held while it measures."""
+
+    def __init__(self, *, mad: tuple[int, ...]) -> None:
+        super().__init__(mad=mad)
+        self.go_on, self.is_asked = asyncio.Event(), asyncio.Event()
+        self.go_on.set()
+        self.is_deaf = False
+        """It goes on although nobody asks any more, as one does whose answer is on its way."""
+        self.error: Exception | None = None
+
+    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
+        report = await super().measure(candidate, parent)
+        self.is_asked.set()
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            if not self.is_deaf:
+                raise
+            await self.go_on.wait()
+        if self.error is not None:
+            raise self.error
+        return report

@@ -28,7 +28,7 @@ from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.local import LocalTrainer
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.types import (
     Delta,
     EngineState,
@@ -93,7 +93,7 @@ def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, **change
     """As the pipeline makes it, for batches of three."""
     planner = Planner(
         store.lessons,
-        PlanSettings(batch_size=3, max_steps=None, max_staleness=4, replay_max_age=2, num_anchors=1, seed=5),
+        TrainingConfig(batch_size=3, max_steps=None, max_staleness=4, replay_max_age=2, anchors=1, seed=5),
         choose=lambda samples: samples,
     )
     settings = LoopSettings(

@@ -16,6 +16,7 @@ import pytest
 from benchmarks.judge_server import JudgeServer
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import Credit, Judgement, Skip
+from tests.pages import ROOT
 from tests.server import Server
 
 pytestmark = pytest.mark.timeout(180)
@@ -267,3 +268,14 @@ def test_debug_tells_what_became_of_a_turn_and_quotes_nobody(tmp_path: Path) -> 
     }
     assert all(any(turn in line["event"] for line in told) for turn in turns)
     assert not [line for line in LINES[:2] if line["content"] in text]
+
+
+def test_a_tool_result_is_judged_under_the_documented_rollout_settings(tmp_path: Path) -> None:
+    """They name tools among the side roles: what a tool answers is evidence nevertheless."""
+    settings = ("--config", str(ROOT / "tests" / "data" / "seed_rollout_config.json"))
+    with Server(tmp_path / "data", *settings, SCRIPT) as server:
+        client = Client(server)
+        asked = client.say(LINES[3])
+        client.say(LINES[4])
+        outcome = _wait(server, asked.partition(".")[0], 1)
+    assert outcome.judgements[0].verdict.score == -1

@@ -14,19 +14,19 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from openclaw_rl.config import load_config
+from openclaw_rl.config import TrainingConfig, load_config
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.tracking import Observer, Observers, make_observers
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.types import Sample, Step, Version
 from tests.factories import orders
 from tests.factories.stored import put_samples
+from tests.factories.torch_trainers import new_trainer
 from tests.fakes.trainers import TrainerHere
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import new_trainer
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -61,7 +61,7 @@ async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list
         def choose(samples: Sequence[Sample]) -> Sequence[Sample]:
             return samples
 
-        plan = PlanSettings(batch_size=2, max_steps=None, max_staleness=16, replay_max_age=4, num_anchors=0, seed=5)
+        plan = TrainingConfig(batch_size=2, max_steps=None, max_staleness=16, replay_max_age=4, anchors=0, seed=5)
         settings = LoopSettings(batch_size=2, max_wait_s=0.0, training=orders.settings(lora_dropout=0.1))
         planner = Planner(store.lessons, plan, choose=choose, on_skip=observers.skipped)
         loop = TrainLoop(

@@ -16,7 +16,6 @@ from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.engine.registry import ENGINES, EngineKind, capabilities_of, make_host
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.gateway.api.metrics import Metrics
-from openclaw_rl.judge.loop import PAUSED
 from openclaw_rl.judge.registry import JUDGES, JudgeMaker, make_judges
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.plugins import load_named
@@ -27,6 +26,7 @@ from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.rows import DenseRows
 from openclaw_rl.types import (
+    JUDGING_PAUSED,
     Attempt,
     AttemptStep,
     Episode,
@@ -89,7 +89,7 @@ async def judgement_of(config: Config, folder: Path) -> Judgement:
         loop = make_judge_loop(config, store.lessons, make_judges(config), Metrics())
         assert config.evaluation.canaries
         assert await loop.work() == 1
-        assert await store.lessons.flag(PAUSED) is None
+        assert await store.lessons.flag(JUDGING_PAUSED) is None
         (judgement,) = await store.lessons.judgements(first.session)
         return judgement
 

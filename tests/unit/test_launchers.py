@@ -160,3 +160,11 @@ def test_torchrun_may_start_one_process() -> None:
     assert run("train_grpo.py", "--dry-run", WORLD_SIZE="1").returncode == 0
     done = run("train_grpo.py", "--dry-run", WORLD_SIZE="8")
     assert (done.returncode, "torchrun started 8 processes" in done.stderr) == (2, True)
+
+
+def test_how_torchruns_processes_would_meet_is_no_setting_of_ours() -> None:
+    meeting = {"WORLD_SIZE": "1", "MASTER_ADDR": "host-1", "MASTER_PORT": "29500"}
+    assert "MASTER_ADDR" in run("train_grpo.py", "model.checkpoint_path=/none", **meeting).stderr, "a person said so"
+    done = run("train_grpo.py", "model.checkpoint_path=/none", TORCHELASTIC_RUN_ID="none", **meeting)
+    assert "MASTER" not in done.stderr
+    assert "/none" in done.stderr

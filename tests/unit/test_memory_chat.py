@@ -8,7 +8,7 @@ from openclaw_rl.evaluation.sessions import run_session
 from openclaw_rl.evaluation.users import Brief, Plain
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Message
-from tests.unit.evaluation.people import Asked, FunctionChat
+from tests.fakes.people import Asked, FunctionChat
 
 RAIN = Question(kind="open", topic="rain", text="Why does it rain?")
 BEES = Question(kind="open", topic="bees", text="How do bees make honey?")

@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -464,3 +465,14 @@ def random_text(rng: random.Random) -> str:
         "{}",
     ]
     return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 30)))
+
+
+def test_more_sessions_than_are_allowed_are_a_429_with_the_remedy(tmp_path: Path) -> None:
+    with Server(tmp_path / "data", "rollout.max_concurrent_sessions=1") as server:
+        assert server.chat("first", headers={"X-Session-Id": "one"}).status_code == 200
+        refused = server.chat("second", headers={"X-Session-Id": "two"})
+        assert refused.status_code == 429
+        assert "rollout.max_concurrent_sessions" in refused.json()["error"]["message"]
+        done = httpx.post(f"{server.url}/v1/sessions/one/done", headers=server.headers)
+        assert done.status_code == 200
+        assert server.chat("second", headers={"X-Session-Id": "two"}).status_code == 200

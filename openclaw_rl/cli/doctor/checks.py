@@ -15,8 +15,8 @@ from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
 from openclaw_rl.model.files import ModelFiles
+from openclaw_rl.store import OLDEST_SQLITE
 from openclaw_rl.store.audit import Audited
-from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
 from openclaw_rl.views.health import Backlog, CheckResult, Unscored
 
 GB = 1_000_000_000

@@ -71,7 +71,9 @@ def rollback(
     loaded: Loaded,
     number: Annotated[str, arg("N", "The version to go back to; 0 is the base model.")],
     user: User = "local",
-    untried: Annotated[bool, opt("--untried", "Also one that never answered: no gate let it.")] = False,
+    untried: Annotated[
+        bool, opt("--untried", "Allow a version that never served, such as one that its gate rejected.")
+    ] = False,
 ) -> None:
     """Let an earlier version answer again. Running answers end on theirs; no request is refused."""
     from openclaw_rl.cli.inspect.versions import roll_back

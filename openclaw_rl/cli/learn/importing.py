@@ -26,7 +26,7 @@ from openclaw_rl.cli.learn.rollout_files import Line, RolloutError, inspect_sess
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.gateway.sessions.history import trace
 from openclaw_rl.gateway.sessions.placement import session_id
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.protocols import WholeStore
 from openclaw_rl.types import (
     LOCAL_USER,
     Completion,
@@ -85,7 +85,7 @@ def read_rollouts(folder: Path) -> dict[str, list[Rollout]]:
     return {session: [_rollout(line) for line in lines] for session, lines in inspect_sessions(folder).items()}
 
 
-async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
+async def import_rollouts(store: WholeStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
     """Puts into the store what it does not have yet."""
     counts: Counter[str] = Counter()
     for told, read in sessions.items():
@@ -108,7 +108,7 @@ async def import_rollouts(store: SqliteStore, sessions: Mapping[str, Sequence[Ro
     )
 
 
-async def _own_name(store: SqliteStore, session: str) -> str:
+async def _own_name(store: WholeStore, session: str) -> str:
     """The id under which a session is imported: its own, unless that is or may come to be another user's."""
     known, ours = await store.lessons.get_session(session), f"{LOCAL_USER}/"
     if known is None:
@@ -123,7 +123,7 @@ def _renamed(rollout: Rollout, session: str) -> Rollout:
     return replace(rollout, turn=replace(rollout.turn, session=session), feedback=said)
 
 
-async def _put(store: SqliteStore, rollout: Rollout) -> str:
+async def _put(store: WholeStore, rollout: Rollout) -> str:
     turn = rollout.turn
     stored = await store.get_turn(turn.session, turn.index)
     if stored is None:

@@ -34,9 +34,8 @@ from openclaw_rl.config import Config, LoadedConfig, require_available
 from openclaw_rl.engine.registry import capabilities_of
 from openclaw_rl.errors import ConfigError, OpenClawError, StoreBusy, TrainerLost
 from openclaw_rl.gateway.api.metrics import Metrics
-from openclaw_rl.protocols import LearningStore, ReadStore, WeightsKeeper
+from openclaw_rl.protocols import LearningStore, ReadStore, WeightsKeeper, WholeStore
 from openclaw_rl.release.keeping import NUM_NEWEST, tidy
-from openclaw_rl.store import SqliteStore
 from openclaw_rl.tracking import Observers, make_observers
 from openclaw_rl.types import TRAINING_PAUSED, Step, Version, candidate_chain
 from openclaw_rl.views.health import Backlog, read_backlog
@@ -178,7 +177,7 @@ def _ended(rows: ReadStore, lines: Sequence[str]) -> dict[tuple[str, int], Step]
     return {(step.line, step.number): step for step in steps if step.state != "planned"}
 
 
-async def _judge(config: Config, store: SqliteStore, bar: TrainBar, metrics: Metrics) -> None:
+async def _judge(config: Config, store: WholeStore, bar: TrainBar, metrics: Metrics) -> None:
     """Judges what is due. A judge that fails its known cases leaves the rest for later, as beside a server."""
     lessons = store.lessons
     await lessons.release_earlier()

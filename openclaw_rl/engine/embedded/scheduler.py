@@ -234,10 +234,6 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._jobs)
 
-    @property
-    def num_jobs(self) -> int:
-        return len(self._jobs)
-
     def submit(self, job: Job) -> None:
         """The job takes its place in line."""
         job.order = next(self._arrivals)

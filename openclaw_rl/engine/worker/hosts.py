@@ -24,8 +24,6 @@ EMBEDDED = Capabilities(
     top_k=20,
     hot_adapters=True,
     full_weights=True,
-    images=False,
-    max_context=None,
 )
 SCRIPTED = replace(EMBEDDED, has_weights=False)
 

@@ -57,11 +57,6 @@ class EngineServer:
         """What generates or scores now, with its request id. One id may stand here twice: a client that lost its
         connection and asks again is not refused because the loss has not been noticed here."""
 
-    @property
-    def num_connections(self) -> int:
-        """Connections that are open now."""
-        return len(self._connections)
-
     async def start(self) -> None:
         """Binds the socket; a stale file at its path is replaced."""
         self._path.unlink(missing_ok=True)

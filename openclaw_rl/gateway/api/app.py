@@ -219,6 +219,8 @@ class App:
     def _read(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
         """All that a body says by itself; the work of a moment for a short one, and for a thread otherwise."""
         spoken = dialect.parse(raw, self._limits, self._model)
+        if spoken.request.sampling.top_logprobs > (most := self._host.capabilities.top_k):
+            raise RequestError(f"top_logprobs must be at most {most} on this engine", param="top_logprobs")
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
         return _Read.of(spoken, request.headers, user, digest)

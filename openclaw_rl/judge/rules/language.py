@@ -2,7 +2,8 @@
 
 A phrase is a regular expression that begins with a word (or with alternatives that do), so that a lookup by first word
 leaves a handful of expressions to try at each place. The longest match wins and what it covers is used up: "not bad" is
-praise because `bad` never gets its turn. Adding a language is adding a file; nothing here knows one by name.
+praise because `bad` never gets its turn. A language with letters of its own is added by its file: nothing here knows
+one by name. One in Latin letters must also be told from English, in `unknown.py`.
 """
 
 from __future__ import annotations

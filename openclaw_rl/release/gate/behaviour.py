@@ -55,7 +55,7 @@ class Behaviour:
 
 
 def behaviour(answers: Sequence[ProbeAnswer], renderer: Renderer) -> Behaviour:
-    """Of a version that answered the frozen probes."""
+    """Measures the answers of a version to the frozen probes."""
     plain = [answer for answer in answers if not answer.probe.tools]
     offered = [answer for answer in answers if answer.probe.tools]
     return Behaviour(
@@ -88,9 +88,9 @@ def flatters(text: str) -> bool:
 
 
 def breaks_call(answer: ProbeAnswer, renderer: Renderer) -> bool:
-    """Whether it tries to call a tool and fails: not closed, no JSON object, no tool that was offered.
+    """Whether an answer contains a broken tool call: not closed, not a JSON object, or a tool that was not offered.
 
-    What is cut at the limit is not judged: it might have come to a good end.
+    Answers cut at the limit do not count as broken: the call might have been completed.
     """
     parser = renderer.parser(answer.probe.tools)
     events = [*parser.feed(answer.text), *parser.finish()]

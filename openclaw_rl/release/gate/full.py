@@ -8,9 +8,9 @@
 The kind of the line decides what is asked (`probes.PROBES_BY_KIND`). A line of people is tried on frozen chat prompts,
 its own turns and capability questions; an environment's line on its own turns.
 
-The cheap ones come first, and the first that objects ends it. Nothing here looks at a reward: a policy that learned to
-please a judge is told by what it does. Rates are held against the base model, so that a slow decline over many versions
-is seen as well as a sudden one.
+The cheap checks come first, and the first that fails ends the comparison. Nothing here looks at a reward: a policy that
+learned to please a judge is recognised by its behaviour. Rates are held against the base model, so that a slow decline
+over many versions is seen as well as a sudden one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Self
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation import capability
@@ -38,36 +37,6 @@ _MIN_ANSWER = 8
 
 _MIN_JUDGED = 4
 """Judged turns of which a direction can be told."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateLimits:
-    """Beyond these a candidate is rejected. Names and meanings are those of `release.*`."""
-
-    max_kl: float
-    max_kl_prompt: float
-    max_length: float
-    min_distinct: float
-    max_repetition: float
-    min_entropy: float
-    max_empty: float
-    max_broken_calls: float
-    max_refusals: float
-    max_questions: float
-    max_flattery: float
-    max_off_topic: float
-    capability_items: int
-    max_capability_loss: float
-    max_capability_loss_from_base: float
-    replay_turns: int
-    replay_tokens: int
-    max_against: float
-    answer_tokens: int
-
-    @classmethod
-    def of(cls, config: ReleaseConfig) -> Self:
-        """As configured."""
-        return cls(**{one.name: getattr(config, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +80,7 @@ class Gate:
         engine: Engine,
         renderer: Renderer,
         prober: Prober,
-        limits: GateLimits,
+        limits: ReleaseConfig,
         *,
         replay: LearningStore,
         model_id: str,
@@ -160,7 +129,7 @@ class Gate:
         )
 
     async def _answers(self, trial: _Trial, label: str) -> tuple[ProbeAnswer, ...]:
-        """To what versions of this line are compared on: frozen prompts, or else the line's own turns, if there are."""
+        """A version's answers to the frozen prompts, or to the line's own turns where its kind is not asked those."""
         if trial.probes.chat or not trial.replayed:
             return await self._prober.frozen(label)
         return await self._own_answers(trial, label)
@@ -237,7 +206,8 @@ class Gate:
         ]
 
     async def _worst_prompt(self, trial: _Trial, answered: Sequence[ProbeAnswer]) -> GateMeasure:
-        """A trigger shows where it occurs: in what the candidate says itself, which its parent would never say."""
+        """The largest drift on a single prompt, measured on the candidate's own answer: a hidden trigger shows only
+        there."""
         own = await self._own_answers(trial, trial.label)
         frozen = () if answered is own else answered
         answers = [*frozen, *own]
@@ -318,12 +288,12 @@ class Gate:
 
     @property
     def _items_id(self) -> str:
-        """Which questions, to which model: results of others are none of these."""
+        """Names the questions and the model, so that results of other sets or models are not taken for these."""
         text = "\n".join((self._model_id, *(item.question for item in self._items)))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     async def _known(self, label: str, parent: Version | None) -> CapabilityResult:
-        """Measured once in this process; a parent's own report has its result and the base model's."""
+        """The results known already: measured in this process, or reported when the parent was released."""
         if label not in self._capability:
             stored = parent.gate.get("knowledge") if parent is not None and isinstance(parent.gate, dict) else None
             if stored and stored["items"] == self._items_id:
@@ -396,7 +366,7 @@ def _passage(answer: ProbeAnswer) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def spread(items: Sequence[CapabilityItem], count: int) -> tuple[CapabilityItem, ...]:
-    """So many of them, from all over the set; always the same ones."""
+    """Chooses so many items, spread evenly over the set; always the same ones."""
     count = min(count, len(items))
     return tuple(items[at * len(items) // count] for at in range(count))
 

@@ -125,7 +125,7 @@ class ProbeAnswer:
 
 
 def frozen_probes(renderer: Renderer) -> tuple[Probe, ...]:
-    """All that everybody is asked. A model without tools in its template reads those prompts without them."""
+    """The prompts that every line is tried on. A model whose template knows no tools reads them without tools."""
     return (
         *(_probe(renderer, text) for text in PROBES),
         *(_probe(renderer, text, TOOLS) for text in TOOL_PROBES),
@@ -138,7 +138,7 @@ def _probe(renderer: Renderer, text: str, tools: tuple[Tool, ...] = ()) -> Probe
 
 
 def replayed_probes(turns: Sequence[ReplayedTurn]) -> tuple[Probe, ...]:
-    """A line's own turns, asked again."""
+    """The line's own last turns as probes."""
     return tuple(Probe(text=turn.text, prompt_ids=turn.prompt_ids, tools=turn.tools) for turn in turns)
 
 
@@ -164,13 +164,13 @@ class Prober:
         return self._kept[version]
 
     async def ask(self, probes: Sequence[Probe], version: str) -> tuple[ProbeAnswer, ...]:
-        """In the order of the probes; people's requests go before these."""
+        """Answers in the order of the probes. People's requests are served first."""
         return tuple(await asyncio.gather(*(self._answer(probe, version) for probe in probes)))
 
     async def logprobs(
         self, passages: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], version: str
     ) -> list[tuple[float, ...]]:
-        """What a version gives to each token of the second part of each passage; none for an empty one."""
+        """The log-probs that a version gives to the tokens after each passage's start; nothing for an empty passage."""
         asked = [(prompt, said) for prompt, said in passages if said]
         if not asked:
             return [()] * len(passages)

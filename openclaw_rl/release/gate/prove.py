@@ -34,7 +34,7 @@ _STANDARD_ERRORS = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What one of the two says about the same tokens."""
+    """What the engine, or the trainer, measured on the same tokens."""
 
     parent: tuple[float, ...]
     candidate: tuple[float, ...]
@@ -81,7 +81,7 @@ def needed_correlation(min_correlation: float, *, change: float, noise: float, n
 
 
 def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: int) -> Proof:
-    """Compares what both say."""
+    """Compares the changes that engine and trainer measured."""
     expected, served = trainer.change, engine.change
     require(len(expected) == len(served) >= min_tokens, f"{min_tokens} tokens are needed, got {len(served)}")
     change = _rms(expected)

@@ -78,7 +78,8 @@ def _weights(version: Version) -> WeightsRef:
 
 
 def _passages(answers: Sequence[ProbeAnswer], min_tokens: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """What is read, and from where on it counts: as many answers as it takes, or all, with their prompts."""
+    """The passages that both read, each with the place from which its tokens count: prompts with answers, as many as
+    the proof needs."""
     if sum(len(answer.token_ids) for answer in answers) < min_tokens:
         whole = [(*answer.probe.prompt_ids, *answer.token_ids) for answer in answers]
         return [(ids[:1], ids[1:]) for ids in whole if len(ids) > 1]

@@ -32,7 +32,7 @@ AGAIN_S = 10.0
 
 
 class NotForgotten(OpenClawError):
-    """Something came in between, again and again, or there are files that cannot be removed."""
+    """New steps kept learning from the conversation while it was forgotten, or files could not be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Forgetting:
         )
 
     async def _remove_files(self, line: str, numbers: Sequence[int]) -> None:
-        """All that can be removed, before it complains about the rest."""
+        """Removes all files that it can, and only then complains about the rest."""
         left: list[str] = []
         for version in await self.log.versions(line, every_model=True):
             if version.number in numbers and version.weights is not None:
@@ -102,7 +102,7 @@ class Forgetting:
             raise NotForgotten(f"versions that learned from it stay: {'. '.join(left)}; then forget it again")
 
     async def resume(self) -> None:
-        """Erases what somebody deleted who was stopped before that."""
+        """Erases the traces that an interrupted `forget` left."""
         if await self.log.flag(TRACES_LEFT) is not None:
             await self.erase()
 

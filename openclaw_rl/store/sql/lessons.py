@@ -196,12 +196,6 @@ def skip_samples(connection: Connection, ids: Sequence[str], why: Skip) -> None:
             connection.execute(update(schema.credit).where(*this).values(skip=why))
 
 
-def mark_trained(connection: Connection, sample_ids: Sequence[str], step: int) -> None:
-    """These samples were learned from by this step."""
-    column = schema.sample.c
-    connection.execute(update(schema.sample).where(column.id.in_(sample_ids), column.step.is_(None)).values(step=step))
-
-
 def baseline(connection: Connection, line: str, turn_kind: str) -> Baseline:
     """The running mean of a line's rewards; at zero before the first."""
     column = schema.baseline.c

@@ -169,7 +169,8 @@ def _roll_back(connection: Connection, line: str, plan: Undoing, *, reason: str)
 
 
 def _withdraw(connection: Connection, ids: Collection[str]) -> None:
-    """Whoever opted out meanwhile was not asked: only samples that waited left then."""
+    """Skips those of these samples whose session opted out while a step had them: opting out removes waiting samples
+    only."""
     withdrawn = select(_sample.id).where(_sample.id.in_(ids), lessons.opted_out())
     lessons.skip_samples(connection, connection.scalars(withdrawn).all(), Skip.OPTED_OUT)
 

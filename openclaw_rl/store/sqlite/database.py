@@ -16,7 +16,6 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +32,7 @@ from openclaw_rl.store.sqlite.damage import RESTORE, failed, refuse_damaged, tol
 from openclaw_rl.store.sqlite.directory import WriterLock, make_files_private, make_private, wal_path
 from openclaw_rl.store.sqlite.migrations import migrate
 from openclaw_rl.store.sqlite.scrub import Scrubbing
+from openclaw_rl.types import Recovery
 
 logger = logging.getLogger(__name__)
 
@@ -48,25 +48,6 @@ after a kill."""
 _DISK_FAULTS = (SQLAlchemyError, sqlite3.Error, OSError)
 _RECORD_FAULTS = (RowStands, sqlite3.IntegrityError, sqlite3.DataError, UnicodeError, OverflowError)
 """What one record does to the statement it shares: a turn that is complete, an unknown session, a lone surrogate."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """What was found when the store was opened for writing.
-
-    `wal_bytes` is the log that a killed process left behind: 0 after an orderly stop. When it is not 0, or the database
-    is not large, all of it was checked (`PRAGMA quick_check`) before anything else. `schema_from` 0 means a new store.
-    """
-
-    wal_bytes: int
-    schema_from: int
-    schema_to: int
-
-    @property
-    def orderly(self) -> bool:
-        """Whether the last writer closed the store itself."""
-        return self.wal_bytes == 0
-
 
 _PROBED = "store.probed"
 """A flag that says nothing: its row is written to see whether it can be."""

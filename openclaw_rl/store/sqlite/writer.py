@@ -33,7 +33,7 @@ from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.store.sql import encode, lessons, queries, rollouts
 from openclaw_rl.store.sql.batch import WriteResult
 from openclaw_rl.store.sql.encode import Op, Trunk, Write
-from openclaw_rl.store.sqlite.database import Database, Recovery
+from openclaw_rl.store.sqlite.database import Database
 from openclaw_rl.store.sqlite.directory import database_path
 from openclaw_rl.store.sqlite.scrub import Scrubbing
 from openclaw_rl.types import (
@@ -41,6 +41,7 @@ from openclaw_rl.types import (
     ApiKey,
     Feedback,
     NextState,
+    Recovery,
     Session,
     SessionOutline,
     Skip,
@@ -75,7 +76,7 @@ MAX_TRUNKS = 4096
 
 
 class SqliteStore:
-    """`protocols.Store` on SQLite, and what the gateway asks at its start and for old sessions."""
+    """`protocols.WholeStore` on SQLite."""
 
     def __init__(
         self, database: Database, thread: ThreadPoolExecutor, *, commit_window_s: float, max_queued_bytes: int

@@ -51,12 +51,6 @@ class Parts:
     blocks: tuple[Block, ...]
     most: int
 
-    @property
-    def num_pairs(self) -> int:
-        """How many products of a query and a key there are; a forward pass needs 4·heads·head dim FLOPs for each."""
-        own = sum(len(one.rows) * (one.num_keys - len(one.rows)) + _triangular(len(one.rows)) for one in self.triangles)
-        return own + sum(len(block.queries) * len(block.keys) for block in self.blocks)
-
 
 def parts_of(paths: Sequence[Path], *, key_bucket: int = 1) -> Parts:
     """What attention over the paths has to compute. The keys of each block are a multiple of the bucket."""
@@ -107,7 +101,3 @@ def _most(blocks: Sequence[Block]) -> int:
         depth += turn
         most = max(most, depth)
     return 1 + most
-
-
-def _triangular(length: int) -> int:
-    return length * (length + 1) // 2

@@ -34,9 +34,9 @@ from openclaw_rl.types import (
     VersionSpan,
     Vote,
 )
+from tests.factories.lessons import make_sample
 from tests.factories.turns import make_session, make_turn
 from tests.factories.weights import folder_ref
-from tests.unit.cli.lessons import make_sample
 
 CAPS = pytest.CaptureFixture[str]
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066\u200b\x7f\r\b"

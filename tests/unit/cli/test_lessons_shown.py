@@ -15,17 +15,15 @@ from openclaw_rl.cli.doctor.checks import check_learning
 from openclaw_rl.cli.inspect.sessions import show_session, show_sessions
 from openclaw_rl.cli.inspect.text import add_sample, add_verdict, backlog_text, mask_text, sample_line
 from openclaw_rl.cli.screen import make_console
-from openclaw_rl.judge import loop
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Sample, Verdict, Vote
-from openclaw_rl.views import health
 from openclaw_rl.views.health import Backlog, read_backlog
 from openclaw_rl.views.lessons import signed
 from openclaw_rl.views.tokens import TokenTexts
+from tests.factories.lessons import HINT, SESSION, fill, make_sample, settings
 from tests.factories.turns import make_turn
-from tests.unit.cli.lessons import HINT, SESSION, fill, make_sample, settings
 from tests.unit.judge.talk import talk
 
 CAPS = pytest.CaptureFixture[str]
@@ -193,7 +191,6 @@ async def test_a_pause_is_seen_by_everyone_who_looks(data_dir: Path, capsys: CAP
 
 
 def test_how_learning_stands_in_words() -> None:
-    assert health.PAUSED == loop.PAUSED
     idle = Backlog(paused=None, num_unjudged=0, num_uncredited=0)
     assert (backlog_text(idle).plain, check_learning(idle).text) == ("", "every reaction is judged")
     busy = Backlog(paused=None, num_unjudged=3, num_uncredited=1)

@@ -31,7 +31,7 @@ def refusal(overrides: list[str] = [], env: dict[str, str] = {}, *, learn: bool 
 def test_the_defaults_and_the_seeds_own_values_start() -> None:
     require_available(Config())
     one = dict.fromkeys(("NUM_GPUS", "ACTOR_GPUS", "ROLLOUT_GPUS", "PRM_GPUS", "PRM_TEACHER_GPUS", "NNODES"), "1")
-    machines = {**one, "MASTER_ADDR": "localhost", "MASTER_PORT": "29500", "NODE_RANK": "0", "GPUS_PER_NODE": "1"}
+    machines = {**one, "MASTER_ADDR": "localhost", "MASTER_PORT": "6000", "NODE_RANK": "0", "GPUS_PER_NODE": "1"}
     require_available(load_config(env=machines).config)
     require_available(load_config(env={"OPENCLAW_COMBINE_OPD_TEACHER_SOURCE": "megatron"}).config)
 

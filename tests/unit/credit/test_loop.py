@@ -23,7 +23,6 @@ from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.learning_log import LearningLog
-from openclaw_rl.store.sql import lessons as rows
 from openclaw_rl.types import (
     SIDE_ROLES_ONLY,
     Baseline,
@@ -52,6 +51,7 @@ from tests.factories.conversations import (
     settings,
     thumb,
 )
+from tests.factories.stored import mark_trained
 from tests.factories.turns import SESSION, make_session
 from tests.unit.credit.child import conversation
 
@@ -277,7 +277,7 @@ async def test_no_turn_is_learned_from_twice(store: SqliteStore, renderer: Rende
     await judge(store, {0: scored(-1)})
     loop = make_loop(store.lessons, renderer)
     await loop.work()
-    await store._transact(lambda connection: rows.mark_trained(connection, ["s-1.0"], 1))
+    await mark_trained(store, "s-1.0", step=1)
     await thumb(store, 0)
     await judge(store, {0: scored(1)})
     await loop.work()

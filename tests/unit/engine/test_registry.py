@@ -22,7 +22,10 @@ from openclaw_rl.engine.worker.supervisor import Supervisor
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import ModelFiles
 
-SHOW_THE_ENGINE = {"cli/startup.py", "cli/doctor/checks.py", "cli/learn/training.py", "cli/options.py"}
+SHOW_THE_ENGINE = {
+    *("cli/startup.py", "cli/doctor/checks.py", "cli/learn/training.py", "cli/options.py"),
+    "wiring/learning.py",
+}
 """Who may name `engine.type` to a person; what an engine can do is in its `Capabilities`."""
 
 SOCKET = Path("/run/e.sock")

@@ -8,7 +8,7 @@ from openclaw_rl.evaluation.chat import ChatFailed, Reply
 from openclaw_rl.evaluation.questions import Question
 from openclaw_rl.evaluation.sessions import SessionExchange, SessionRecord, run_session
 from openclaw_rl.evaluation.users import Brief, Reaction
-from tests.unit.evaluation.people import Asked, FunctionChat
+from tests.fakes.people import Asked, FunctionChat
 
 RAIN = Question(kind="open", topic="rain", text="Why does it rain?")
 SHORT = "Rain falls when drops in clouds grow heavy."

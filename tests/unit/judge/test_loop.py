@@ -16,9 +16,10 @@ import pytest
 from openclaw_rl.backoff import Backoff
 from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.judge.canaries import CANARIES_FILE, Canaries
-from openclaw_rl.judge.loop import BATCH_SIZE, MAX_HELD, PAUSED, JudgeLoop, JudgeSettings
+from openclaw_rl.judge.loop import BATCH_SIZE, MAX_HELD, JudgeLoop, JudgeSettings
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import (
+    JUDGING_PAUSED,
     SIDE_ROLES_ONLY,
     Evidence,
     Feedback,
@@ -354,7 +355,7 @@ async def test_a_batch_with_wrong_canaries_is_held_and_judged_again(rig: Rig) ->
     assert rig.judge.num_forgotten == 1, "what it said is not used again"
     assert rig.pauses == [1.0]
     assert [s for s in rig.watcher.seen if s in ("wrong", "right")] == ["wrong", "right"]
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
 
 
 @pytest.mark.parametrize(
@@ -378,7 +379,7 @@ async def test_after_some_held_batches_judging_is_paused_until_the_canaries_come
     async with rig.running():
 
         async def paused() -> bool:
-            reasons.append(await rig.store.lessons.flag(PAUSED))
+            reasons.append(await rig.store.lessons.flag(JUDGING_PAUSED))
             return reasons[-1] is not None
 
         await rig.until(paused)
@@ -392,7 +393,7 @@ async def test_after_some_held_batches_judging_is_paused_until_the_canaries_come
     assert asked == [2, 4, *[6] * 10], "while it is paused, only canaries are asked about"
     assert rig.watcher.seen.count(finding) == MAX_HELD + 9
     assert [s for s in rig.watcher.seen if isinstance(s, bool)] == [False, True, False]
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
 
 
 async def test_a_held_batch_costs_no_attempt(rig: Rig) -> None:
@@ -415,7 +416,7 @@ async def test_a_held_batch_costs_no_attempt(rig: Rig) -> None:
 
 
 async def test_a_pause_outlives_the_process(rig: Rig) -> None:
-    await rig.store.lessons.set_flag(PAUSED, "it lied")
+    await rig.store.lessons.set_flag(JUDGING_PAUSED, "it lied")
     rig.judge.answer = lying
     await tell(rig.store, 1)
     async with rig.running():
@@ -424,22 +425,22 @@ async def test_a_pause_outlives_the_process(rig: Rig) -> None:
             return len(rig.pauses) >= 3
 
         await rig.until(probed)
-    assert (rig.judge.asked, await rig.store.lessons.flag(PAUSED)) == ([], "it lied")
+    assert (rig.judge.asked, await rig.store.lessons.flag(JUDGING_PAUSED)) == ([], "it lied")
     rig.judge.answer = honest
     async with rig.running():
         await rig.until_judged(1)
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
 
 
 async def test_without_canaries_nothing_is_held(rig: Rig) -> None:
-    await rig.store.lessons.set_flag(PAUSED, "it lied")
+    await rig.store.lessons.set_flag(JUDGING_PAUSED, "it lied")
     rig.canaries = None
     rig.judge.answer = lying
     await tell(rig.store, 2)
     async with rig.running():
         await rig.until_judged(2)
     assert rig.judge.num_canaries == 0
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
 
 
 async def test_of_several_judges_only_those_with_a_say_are_examined(rig: Rig) -> None:
@@ -481,14 +482,14 @@ async def test_trouble_of_a_later_judge_stops_only_the_turns_that_it_was_asked_a
 
         await rig.until(held_often)
         assert sorted(await rig.judgements()) == [0, 2, 4]
-        told = str(await rig.store.lessons.flag(PAUSED))
+        told = str(await rig.store.lessons.flag(JUDGING_PAUSED))
         assert told.startswith(f"the judge liar {trouble}; only the turns that it is asked about wait; ")
         assert "2 turns wait: the judge liar" in caplog.text
         second.answer = honest
         judged = await rig.until_judged(5)
         await rig.until_idle()
     assert {j.verdict.score for j in judged.values()} == {-1}
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
     assert (True in rig.watcher.seen, rig.pauses, rig.judge.num_forgotten) == (False, [], 0)
     assert rig.judge.asked.count("reaction 0") == 1
 
@@ -505,12 +506,12 @@ async def test_a_later_judge_that_reads_no_reactions_gets_no_canaries(rig: Rig) 
 
 async def test_a_first_judge_that_reads_no_reactions_gets_no_canaries_and_ends_an_old_pause(rig: Rig) -> None:
     rig.judge.answer, rig.unseen = lying, [rig.judge]
-    await rig.store.lessons.set_flag(PAUSED, "the judge of yesterday got a known case wrong")
+    await rig.store.lessons.set_flag(JUDGING_PAUSED, "the judge of yesterday got a known case wrong")
     await tell(rig.store, 2)
     async with rig.running():
         judged = await rig.until_judged(2)
     assert {j.verdict.score for j in judged.values()} == {1}
-    assert (rig.judge.num_canaries, rig.pauses, await rig.store.lessons.flag(PAUSED)) == (0, [], None)
+    assert (rig.judge.num_canaries, rig.pauses, await rig.store.lessons.flag(JUDGING_PAUSED)) == (0, [], None)
 
 
 async def test_the_turns_of_a_later_judge_in_trouble_wait_longer_each_time_and_lose_no_attempt(rig: Rig) -> None:
@@ -536,7 +537,7 @@ async def test_the_turns_of_a_later_judge_in_trouble_wait_longer_each_time_and_l
 
 async def test_after_a_restart_a_later_judge_in_trouble_does_not_stop_the_first(rig: Rig) -> None:
     put_behind(rig, down)
-    await rig.store.lessons.set_flag(PAUSED, "the judge liar gave no verdict on a known case")
+    await rig.store.lessons.set_flag(JUDGING_PAUSED, "the judge liar gave no verdict on a known case")
     await tell(rig.store, 3)
     async with rig.running():
         assert sorted(await rig.until_judged(2)) == [0, 2]
@@ -561,7 +562,7 @@ async def test_trouble_of_the_first_judge_holds_all_and_all_forget(rig: Rig) -> 
         assert (rig.judge.num_forgotten, second.num_forgotten, second.num_canaries) == (MAX_HELD, MAX_HELD, 0)
         rig.judge.answer = unsure_of_odd_ones
         await rig.until_judged(2)
-    assert await rig.store.lessons.flag(PAUSED) is None
+    assert await rig.store.lessons.flag(JUDGING_PAUSED) is None
 
 
 async def test_a_liar_behind_an_honest_judge_is_found_out(rig: Rig) -> None:
@@ -575,7 +576,7 @@ async def test_a_liar_behind_an_honest_judge_is_found_out(rig: Rig) -> None:
     async with rig.running():
 
         async def paused() -> bool:
-            return "the judge liar got a known case wrong" in str(await rig.store.lessons.flag(PAUSED))
+            return "the judge liar got a known case wrong" in str(await rig.store.lessons.flag(JUDGING_PAUSED))
 
         await rig.until(paused)
         assert await rig.judgements() == {}

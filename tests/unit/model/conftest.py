@@ -11,7 +11,7 @@ from rich.console import Console
 from transformers import LlamaForCausalLM
 
 from openclaw_rl.model.embedded import EmbeddedModel, ensure_embedded
-from tests.unit.model.tiny import make_llama, write_gguf, write_wheel
+from tests.factories.checkpoints import make_llama, write_gguf, write_wheel
 
 
 @pytest.fixture(scope="session")

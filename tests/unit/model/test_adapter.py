@@ -16,7 +16,7 @@ from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import TARGETS, AdapterWeights, LoraRows
 from openclaw_rl.model.architecture import MODULES, Architecture
 from openclaw_rl.model.network import DenseLinear, Network
-from tests.unit.model.oracle import CPU, SeeOwnSequence, compute, make_model, save_network, some_ids
+from tests.factories.oracle import CPU, SeeOwnSequence, compute, make_model, save_network, some_ids
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 ALL = slice(None)

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES
 from openclaw_rl.model.conversion import ALIGNMENT, build_tokenizer, convert, write_safetensors
-from tests.unit.model.tiny import MERGES, SPECIAL, TOKENS, write_gguf
+from tests.factories.checkpoints import MERGES, SPECIAL, TOKENS, write_gguf
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from openclaw_rl.config import load_config
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.model.network import After, Attention, Before, DenseLinear, Network
-from tests.unit.model.oracle import (
+from tests.factories.oracle import (
     KINDS,
     SeeOwnSequence,
     compute,

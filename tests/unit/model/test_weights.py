@@ -15,7 +15,7 @@ from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Linear, SplitLinear, Weights
 from openclaw_rl.model.weights import load_weights
-from tests.unit.model.oracle import CPU, compute, load_network, make_model, some_ids
+from tests.factories.oracle import CPU, compute, load_network, make_model, some_ids
 
 FILE = "model.safetensors"
 

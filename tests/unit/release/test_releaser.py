@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.errors import EngineLost, EngineRefused
-from openclaw_rl.release.gate.full import GateReport
 from openclaw_rl.release.keeping import tidy
-from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.release.releaser import NoSuchVersion
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Step, Version
+from tests.factories.planned import states
 from tests.factories.weights import folder_ref
-from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
+from tests.fakes.release import NOWHERE, Rig
 
 
 @pytest.fixture
@@ -40,49 +39,6 @@ async def add(store: SqliteStore, number: int, parent: int, *, path: str = "") -
     done = Step(**{**{name: getattr(step, name) for name in step.__dataclass_fields__}, "state": "done"})
     assert await store.lessons.finish_step(done, version)
     return version
-
-
-async def states(store: SqliteStore) -> list[str]:
-    return [version.state for version in await store.lessons.versions("local")]
-
-
-class Rig:
-    def __init__(self, store: SqliteStore, *, mad: tuple[int, ...] = ()) -> None:
-        self.engine = FakeEngine()
-        self.live = LiveVersions()
-        self.door = HeldDoor(mad=mad)
-        self.releaser = Releaser(
-            store.lessons, self.engine, self.door, self.live, proving=self.door, keeper=NOWHERE, save_every=100
-        )
-
-    @property
-    def published(self) -> list[str]:
-        return [publication.version for publication in self.engine.published]
-
-
-class HeldDoor(OpenDoor):
-    """Can be held while it measures."""
-
-    def __init__(self, *, mad: tuple[int, ...]) -> None:
-        super().__init__(mad=mad)
-        self.go_on, self.is_asked = asyncio.Event(), asyncio.Event()
-        self.go_on.set()
-        self.is_deaf = False
-        """It goes on although nobody asks any more, as one does whose answer is on its way."""
-        self.error: Exception | None = None
-
-    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
-        report = await super().measure(candidate, parent)
-        self.is_asked.set()
-        try:
-            await self.go_on.wait()
-        except asyncio.CancelledError:
-            if not self.is_deaf:
-                raise
-            await self.go_on.wait()
-        if self.error is not None:
-            raise self.error
-        return report
 
 
 async def test_what_answers_is_measured_ahead_and_a_failure_of_that_is_none(store: SqliteStore) -> None:

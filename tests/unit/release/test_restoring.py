@@ -17,8 +17,7 @@ from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Publication, Step, Version
 from tests.factories.weights import folder_ref
-from tests.fakes.release import NOWHERE, FakeEngine
-from tests.unit.release.test_releaser import HeldDoor
+from tests.fakes.release import NOWHERE, FakeEngine, HeldDoor
 
 
 @pytest.fixture

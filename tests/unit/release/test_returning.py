@@ -14,10 +14,10 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version, VersionState, WeightsRef, head_number
+from tests.factories.planned import LINE, made, planned, states, take, waiting
 from tests.factories.stored import put_samples
 from tests.factories.weights import folder_ref
 from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
-from tests.unit.store.sql.test_undoing import LINE, made, planned, states, take, waiting
 
 
 @pytest.fixture

@@ -16,11 +16,10 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import NoSuchVersion, Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version
+from tests.factories.planned import history, made, of, planned, states
 from tests.factories.stored import put_samples
 from tests.factories.weights import folder_ref
-from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
-from tests.unit.release.test_releaser import Rig, states
-from tests.unit.store.sql.test_undoing import history, made, of, planned
+from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor, Rig
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ from typing import Any, cast
 
 import pytest
 
+from openclaw_rl.config import ReleaseConfig
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.watch import MAX_TURNS, Watch, WatchLimits, alarm, evidence
+from openclaw_rl.release.watch import MAX_TURNS, Watch, alarm, evidence
 from openclaw_rl.types import ServedTurn, Version
 from tests.fakes.release import VERSION, Rows
 
-LIMITS = WatchLimits(alarm_odds=1000.0, watch_turns=50, min_distinct=0.35)
+LIMITS = ReleaseConfig(alarm_odds=1000.0, watch_turns=50, min_distinct=0.35)
 VARIED, LOOP = tuple(range(20)), (1, 2) * 10
 
 

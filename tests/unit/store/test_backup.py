@@ -17,9 +17,9 @@ from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.store.audit import Audited, audit
 from openclaw_rl.store.backup import MANIFEST, back_up, restore, verify
 from openclaw_rl.types import ApiKey, Version, WeightsRef
+from tests.factories.planned import made, planned, take
 from tests.factories.stored import put_samples
 from tests.factories.turns import make_conversation, make_session
-from tests.unit.store.sql.test_undoing import made, planned, take
 
 
 def make_weights(folder: Path) -> str:
@@ -81,7 +81,7 @@ async def test_what_is_restored_elsewhere_is_what_was_backed_up(tmp_path: Path) 
     assert (other / "key").read_text() == "ocrl-secret\n"
     assert list(audit(StoreReader.open(other), Audited())) == []
     async with await SqliteStore.open(other) as store:
-        assert store.recovery.orderly
+        assert store.recovery.wal_bytes == 0
 
 
 async def test_a_server_goes_on_while_it_is_backed_up(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Lesson, Version, VersionState, WeightsRef
+from tests.factories.planned import LINE, made, planned, take, waiting
 from tests.factories.stored import put_samples
 from tests.factories.weights import folder_ref
 from tests.unit.store.older import make_older
-from tests.unit.store.sql.test_undoing import LINE, made, planned, take, waiting
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.store.sql.lessons import mark_trained
 from openclaw_rl.types import Credit, Feedback, Judgement, Lease, Sample, Skip, Turn, Verdict, sample_id
 from openclaw_rl.types.learning import SampleKind
+from tests.factories.stored import mark_trained
 from tests.factories.turns import SESSION, make_conversation, make_session
 
 TURNS = make_conversation(3)
@@ -97,7 +97,7 @@ async def test_a_session_that_opts_out_takes_back_what_was_not_learned_yet(store
     await credit(store, await judged(store, 1), sample_of(TURNS[1]))
     others = make_conversation(3, session="other")
     await credit(store, await judged(store, 0, "other"), sample_of(others[0]))
-    await store.lessons._transact(lambda connection: mark_trained(connection, [f"{SESSION}.0"], 7))
+    await mark_trained(store, f"{SESSION}.0", step=7)
     await store.put_session(make_session())
     assert await waiting(store) == ["other.0", f"{SESSION}.1"]
     await store.put_session(make_session(opted_out=True))

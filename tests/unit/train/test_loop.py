@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from openclaw_rl.backoff import Backoff
+from openclaw_rl.config import TrainingConfig
 from openclaw_rl.errors import EngineLost, TrainerLost, TrainError
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.train.loop import MAX_CHAIN, MAX_LOST, LoopSettings, TrainLoop, policy_age
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.types import (
     TRAINING_PAUSED,
     Exercise,
@@ -92,21 +93,21 @@ class Rig:
         self.now = 1000.0
         self.was_released = asyncio.Event()
         self.unreleasable: list[Exception] = []
-        plan = {
+        plan: dict[str, Any] = {
             "batch_size": 2,
             "max_steps": None,
             "max_staleness": None,
             "replay_max_age": 0,
-            "num_anchors": 0,
             "seed": 7,
         }
+        chosen = {name: settings.get(name, value) for name, value in plan.items()}
         values = {"batch_size": 2, "max_wait_s": 10.0, "training": {"method": "binary"}, "anchors": ANCHORS}
         self.loop = TrainLoop(
             store.lessons,
             self.trainer,
             Planner(
                 store.lessons,
-                PlanSettings(**{name: settings.get(name, value) for name, value in plan.items()}),  # type: ignore[arg-type]
+                TrainingConfig(anchors=settings.get("num_anchors", 0), **chosen),
                 choose=lambda samples: samples,
             ),
             LoopSettings(**{name: settings.get(name, value) for name, value in values.items()}),

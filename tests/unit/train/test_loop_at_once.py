@@ -13,9 +13,9 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.types import Credit, Judgement, Message, NextState, StepOrder, StepReport, Verdict, Version, WeightsRef
 from openclaw_rl.wiring.learning import make_planner
+from tests.factories.lessons import make_sample
 from tests.factories.turns import SESSION, make_conversation, make_session
 from tests.fakes.trainers import StubTrainer
-from tests.unit.cli.lessons import make_sample
 
 TURNS = make_conversation(3, words=3)
 

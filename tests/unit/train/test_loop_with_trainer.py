@@ -14,10 +14,10 @@ from openclaw_rl.model.folder import unfinished
 from openclaw_rl.store import SqliteStore, StoreReader
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples
+from tests.factories.torch_trainers import new_trainer
 from tests.fakes.trainers import TrainerHere
 from tests.faults.training_child import make_loop, make_releaser
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import new_trainer
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from openclaw_rl.config import TrainingConfig
 from openclaw_rl.tracking.meanings import MEANINGS
 from openclaw_rl.train.loop import policy_age
-from openclaw_rl.train.planning import Planner, PlanSettings
+from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Sample, Skip, Version, VersionSpan
 from tests.factories.orders import exercise, order, sample
@@ -86,7 +87,7 @@ class Waiting:
 async def test_samples_that_came_too_late_are_told_with_the_reason() -> None:
     fresh = sample(2, version_spans=(VersionSpan("v18", 0, 7),))
     log, told = Waiting(sample(1), fresh), list[object]()
-    plan = PlanSettings(batch_size=4, max_steps=None, max_staleness=16, replay_max_age=0, num_anchors=0, seed=0)
+    plan = TrainingConfig(batch_size=4, max_steps=None, max_staleness=16, replay_max_age=0, anchors=0, seed=0)
     planner = Planner(log, plan, choose=lambda samples: samples, on_skip=lambda *skipped: told.append(skipped))
     step = await planner.next_step("local", now=0.0)
     assert step is not None

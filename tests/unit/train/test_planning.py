@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from openclaw_rl.config import TrainingConfig
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.train.planning import Planner, PlanSettings, is_stale
+from openclaw_rl.train.planning import Planner, is_stale
 from openclaw_rl.types import Lesson, Sample, Skip, Step, Version, VersionSpan, VersionState
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples
@@ -33,10 +34,10 @@ def planner(store: SqliteStore, **changes: Any) -> Planner:
         "max_steps": None,
         "max_staleness": None,
         "replay_max_age": 0,
-        "num_anchors": 0,
+        "anchors": 0,
         "seed": 7,
     }
-    return Planner(store.lessons, PlanSettings(**(values | changes)), **{"choose": lambda samples: samples, **more})
+    return Planner(store.lessons, TrainingConfig(**(values | changes)), **{"choose": lambda samples: samples, **more})
 
 
 async def plan(store: SqliteStore, **changes: Any) -> Step:
@@ -68,7 +69,7 @@ async def take(store: SqliteStore, step: Step, state: VersionState = "live") -> 
 async def test_what_waits_longest_comes_first_and_no_more_than_a_batch(store: SqliteStore) -> None:
     assert await planner(store).next_step(LINE, now=9.0) is None
     await put_samples(store, [one for index in (3, 0, 2, 1) for one in made(index, created_at=10.0 + index)])
-    step = await plan(store, num_anchors=2)
+    step = await plan(store, anchors=2)
     assert step == Step(
         line=LINE,
         number=1,
@@ -209,7 +210,7 @@ async def test_what_was_in_a_discarded_step_comes_alone_and_first(store: SqliteS
     await store.lessons.finish_step(replace(step, state="discarded", replayed_ids=("x4",), reason="nan"), None)
     (waiting,) = await store.lessons.waiting()
     assert (waiting.num_samples, waiting.num_doubted) == (2, 1)
-    alone = await plan(store, replay_max_age=9, num_anchors=3)
+    alone = await plan(store, replay_max_age=9, anchors=3)
     assert (alone.number, alone.sample_ids, alone.replayed_ids, alone.num_anchors) == (6, ("x5",), (), 0)
     await store.lessons.plan_step(alone)
     await store.lessons.finish_step(replace(alone, state="discarded", reason="nan"), None)

@@ -17,8 +17,8 @@ from transformers import AutoModelForCausalLM
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.train.worker.checkpoint import WEIGHTS
 from openclaw_rl.train.worker.trainer import TorchTrainer
+from tests.factories.oracle import CPU, compute, load_network, make_model, some_ids
 from tests.factories.orders import order, sample
-from tests.unit.model.oracle import CPU, compute, load_network, make_model, some_ids
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 ALL = (*ATTENTION, "gate_proj", "up_proj", "down_proj")

@@ -19,8 +19,8 @@ from openclaw_rl.views.tokens import TokenTexts
 from openclaw_rl.views.upcoming import UnwrittenLog, next_steps, rehearse
 from openclaw_rl.views.versions import find_version, list_steps, list_versions, live_number
 from openclaw_rl.views.why import WhyTurn, WhyVersion, read_why
+from tests.factories.lessons import HINT, SESSION, fill, settings
 from tests.factories.weights import folder_ref
-from tests.unit.cli.lessons import HINT, SESSION, fill, settings
 
 PACKAGE = Path(__file__).parents[3] / "openclaw_rl"
 TURN = f"{SESSION}.0"

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from openclaw_rl import pipeline
 from openclaw_rl.config import load_config
+from openclaw_rl.engine.registry import ENGINES, EngineKind
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import Candidate, Step, Version
-from openclaw_rl.wiring.foundation import model_id_of
-from openclaw_rl.wiring.learning import make_train_loop
+from openclaw_rl.wiring.foundation import Foundation, check_settings, model_id_of
+from openclaw_rl.wiring.learning import make_train_loop, make_trainer
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
 
@@ -58,3 +63,47 @@ def test_as_many_exercises_as_are_configured(renderer: Renderer, tmp_path: Path)
 
     assert num_exercises("training.exercises=3") == 3
     assert num_exercises("training.preset=reference") == 0
+
+
+def test_a_loss_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """Also by `up --dry-run`, whose engine has nothing to train."""
+    config = load_config(overrides=(f"training.custom_loss={tmp_path / 'bad.py'}:loss",), env={}).config
+    for engine in ("embedded", "scripted"):
+        chosen = config.model_copy(update={"engine": config.engine.model_copy(update={"type": engine})})
+        with pytest.raises(ConfigError, match="bad.py of training.custom_loss cannot be read"):
+            check_settings(chosen, learn=True)
+        check_settings(chosen, learn=False)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "settings", "says"),
+    [
+        ("scores", (), "no version could be proved; choose engine.type=embedded, or serve without learning"),
+        ("hot_adapters", (), "training.use_lora=true makes; choose engine.type=embedded, or training.use_lora=false"),
+        (
+            "full_weights",
+            ("training.use_lora=false",),
+            "training.use_lora=false makes; choose engine.type=embedded, or training.use_lora=true",
+        ),
+        ("hot_adapters full_weights", (), "training.use_lora=true makes; choose engine.type=embedded$"),
+    ],
+)
+def test_what_the_engine_could_not_serve_or_prove_is_not_trained(
+    renderer: Renderer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lacks: str,
+    settings: tuple[str, ...],
+    says: str,
+) -> None:
+    folder = build_tiny_model(tmp_path / "model")
+    config = load_config(overrides=(f"model.checkpoint_path={folder}", *settings), env={}).config
+    foundation = Foundation(config=config, model=resolve_model(config.model), renderer=renderer, model_id="tiny")
+    assert make_trainer(foundation) is not None
+    can, make = ENGINES["embedded"]
+    less = replace(can, **dict.fromkeys(lacks.split(), False))
+    monkeypatch.setitem(ENGINES, "embedded", EngineKind(less, make))
+    with pytest.raises(ConfigError, match=says):
+        make_trainer(foundation)
+    monkeypatch.setitem(ENGINES, "embedded", EngineKind(replace(less, has_weights=False), make))
+    assert make_trainer(foundation) is None

@@ -102,18 +102,6 @@ class QuantisedLinear:
             )
         return out if self._width == self.out_features else out[:, : self.out_features].contiguous()
 
-    def dequantised(self) -> Tensor:
-        """[out, in] in fp32, bit for bit what the fp32 file has. Slow: the reference for tests."""
-        bits = self._quants.shape[2]
-        down = 32 - bits
-        ups = torch.arange(down, -1, -bits, dtype=torch.int32)[:, None]
-        columns = self._quants.unsqueeze(3) << ups  # each to the top of a word, to come down with or without its sign
-        columns = columns >> down if self._minima is None else (columns >> down) & (2**bits - 1)
-        values = columns.flatten(2, 3).float() * self._scales.float().unsqueeze(2)
-        if self._minima is not None:
-            values = values + self._minima.float().unsqueeze(2)
-        return values.permute(0, 3, 1, 2).reshape(self._width, -1)[: self.out_features]
-
 
 class _Tiles:
     """The mapped file, and the kernel for it."""

@@ -14,8 +14,8 @@ from openclaw_rl.errors import ConfigError
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import TRAINING_PAUSED, Step, Version
 from openclaw_rl.views.health import read_backlog
+from tests.factories.lessons import settings
 from tests.factories.weights import folder_ref
-from tests.unit.cli.lessons import settings
 
 CAPS = pytest.CaptureFixture[str]
 

@@ -15,9 +15,9 @@ from openclaw_rl.errors import NotFound
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Step, Version, WeightsRef
 from openclaw_rl.views.why import Moved, most_moved, moved_tokens
+from tests.factories.lessons import HINT, SESSION, fill, settings
 from tests.factories.turns import make_session, make_turn
 from tests.factories.weights import folder_ref
-from tests.unit.cli.lessons import HINT, SESSION, fill, settings
 from tests.unit.cli.test_lessons_shown import styles
 
 CAPS = pytest.CaptureFixture[str]

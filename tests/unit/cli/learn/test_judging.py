@@ -17,8 +17,8 @@ from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, OpenClawError
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Skip
+from tests.factories.lessons import COMPLAINT, SESSION, fill, settings
 from tests.factories.turns import make_session
-from tests.unit.cli.lessons import COMPLAINT, SESSION, fill, settings
 
 CAPS = pytest.CaptureFixture[str]
 REWARD = """

@@ -12,8 +12,8 @@ from openclaw_rl.cli.learn.rehearsal import run_rehearsal
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Credit, Judgement, Message, NextState, Verdict
 from openclaw_rl.views.upcoming import rehearse
+from tests.factories.lessons import HINT, fill, make_sample, settings
 from tests.factories.turns import make_conversation, make_session
-from tests.unit.cli.lessons import HINT, fill, make_sample, settings
 
 CAPS = pytest.CaptureFixture[str]
 

@@ -12,7 +12,7 @@ import pytest
 
 import openclaw_rl
 from openclaw_rl.cli.learn.rollout_files import RolloutError, RolloutFiles, file_name
-from tests.unit.cli.lessons import SESSION, fill
+from tests.factories.lessons import SESSION, fill
 
 FOLLOWED = [{"role": "user", "content": "thanks"}]
 

@@ -17,10 +17,10 @@ from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Skip
 from openclaw_rl.wiring.commands import make_commands
+from tests.factories.lessons import settings
+from tests.factories.planned import history, made
 from tests.factories.stored import put_samples
-from tests.unit.cli.lessons import settings
 from tests.unit.release.test_folders import CONFIG, adapter
-from tests.unit.store.sql.test_undoing import history, made
 
 CAPS = pytest.CaptureFixture[str]
 

@@ -165,7 +165,7 @@ async def test_connections_are_used_again(tokenizer_folder: Path, tokenizer: Tok
             async for delta in deltas:
                 if delta.finish_reason is not None:
                     break
-        assert server.num_connections == 1
+        assert len(server._connections) == 1
     await client.close()
     await server.close()
 

@@ -66,7 +66,9 @@ class Door:
         return await self._client.get(path, headers=_key_of(user))
 
     async def ask(self, path: str, user: str, model: str, *, stream: bool = False) -> httpx.Response:
-        body = {"model": model, "stream": stream, **DIALECTS[path]}
+        return await self.post(path, user, {"model": model, "stream": stream, **DIALECTS[path]})
+
+    async def post(self, path: str, user: str, body: dict[str, Any]) -> httpx.Response:
         return await self._client.post(path, json=body, headers=_key_of(user))
 
     async def listed(self, user: str | None) -> list[str]:
@@ -184,3 +186,17 @@ async def test_an_engine_that_lost_a_version_names_no_other(gateway: Gateway, pa
 def names_others(text: str, user: str) -> bool:
     """Whether a text has a label that is loaded and not this user's."""
     return any(f"{label}{end}" in text for label in set(LOADED) - set(MINE[user]) for end in (",", '"', "'", " "))
+
+
+async def test_more_alternatives_than_the_engine_reports_are_refused(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 3}
+    async with opened(gateway) as door:
+        monkeypatch.setattr(AlwaysThere, "capabilities", replace(SCRIPTED, top_k=3))
+        assert (await door.post("/v1/chat/completions", "ann", asked)).status_code == 200
+        monkeypatch.setattr(AlwaysThere, "capabilities", replace(SCRIPTED, top_k=2))
+        refused = await door.post("/v1/chat/completions", "ann", asked)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "top_logprobs")
+    assert error["message"] == "top_logprobs must be at most 2 on this engine"

@@ -14,7 +14,7 @@ import pytest
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation.capability import CapabilityItem
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.gate.full import Gate, GateLimits, GateReport, spread
+from openclaw_rl.release.gate.full import Gate, GateReport, spread
 from openclaw_rl.release.gate.probes import PROBES, TOOL_PROBES, Prober, frozen_probes
 from openclaw_rl.types import ReplayedTurn, Version
 from tests.fakes.release import VERSION, WordEngine, WordRenderer
@@ -56,7 +56,7 @@ class Rig:
         self.engine = engine or WordEngine(self.renderer, policies, logprob=self.logprob)
         self.lost: dict[str, int] = {}
         self.drift: dict[str, float] = {}
-        self.limits = GateLimits.of(ReleaseConfig(capability_items=len(ITEMS), **limits))
+        self.limits = ReleaseConfig(capability_items=len(ITEMS), **limits)
         self.turns = Turns(*turns)
         self.gate = self.new_gate()
 

@@ -20,10 +20,10 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import TRACES_LEFT, Episode, Lesson, Session, Undoing, Undone
 from openclaw_rl.wiring.commands import make_commands
 from tests.factories.orders import sample
+from tests.factories.planned import made, planned, states, take
 from tests.factories.stored import put_samples
 from tests.fakes.release import NOWHERE
-from tests.unit.release.test_releaser import states
-from tests.unit.store.sql.test_undoing import found_in, made, planned, take
+from tests.unit.store.sql.test_undoing import found_in
 
 
 @pytest.fixture

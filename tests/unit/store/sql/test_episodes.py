@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, select
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Episode, Judgement, Lease, Message, NextState, Outcome, Verdict
+from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store.sql import episodes, schema
+from openclaw_rl.types import SHARED_LINE, Episode, Judgement, Lease, Message, NextState, Outcome, Verdict, line_of
 from tests.factories.turns import make_session, make_turn
 
 NOW = time.time() - 1000
@@ -138,3 +140,22 @@ async def test_an_outcome_wakes_credit(store: SqliteStore) -> None:
     await store.lessons.put_outcome(Outcome(episode="g0", failure="the box died", ended_at=NOW))
     assert store.lessons.woken("credit").is_set()
     assert await credit(store) == ["a.0", "a.1"]
+
+
+async def test_the_database_names_the_line_of_a_session_as_line_of_does(store: SqliteStore, tmp_path: Path) -> None:
+    of_users = [None, attempt(0), replace(attempt(1), environment="shell.2")]
+    for number, (user, episode) in enumerate((user, episode) for user in ("ann", "shell") for episode in of_users):
+        named = f"s-{number}"
+        await store.put_session(replace(make_session(), id=named, key=named, user=user, episode=episode))
+    summaries = StoreReader.open(tmp_path).sessions()
+    taught = {one.session.id: line_of(one.session) for one in summaries}
+    assert len(taught) == 6
+
+    def of_line(line: str) -> set[str]:
+        def query(connection: Connection) -> set[str]:
+            return set(connection.scalars(select(schema.session.c.id).where(episodes.of_line(line))))
+
+        return StoreReader.open(tmp_path)._ask(query)
+
+    for line in (*taught.values(), "bob", "env:ann", SHARED_LINE):
+        assert of_line(line) == {session for session, theirs in taught.items() if theirs == line}

@@ -26,6 +26,7 @@ from openclaw_rl.types import (
     Vote,
 )
 from tests.factories.samples import sample_of
+from tests.factories.stored import mark_trained
 from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
 from tests.unit.store.older import make_older
 
@@ -222,7 +223,7 @@ async def test_a_credit_replaces_its_samples_but_never_one_that_was_learned_from
     second = replace(sample_of(TURNS[0]), reward=1.0)
     await lessons.put_credit(held, credited(held, second))
     assert await lessons.waiting_samples("ann", 10) == [second]
-    await lessons.mark_trained([second.id], step=3)
+    await mark_trained(store, second.id, step=3)
     assert await lessons.waiting_samples("ann", 10) == []
     await lessons.put_credit(held, credited(held, sample_of(TURNS[0])))
     assert [credit.skip for credit in await lessons.credits(SESSION)] == [Skip.ALREADY_TRAINED]

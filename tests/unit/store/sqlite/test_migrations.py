@@ -17,7 +17,7 @@ from openclaw_rl.store.sqlite.directory import make_files_private
 from openclaw_rl.store.sqlite.migrations import MIGRATIONS, SCHEMA_VERSION, migrate, schema_version
 from openclaw_rl.types import WeightsRef
 from tests.factories.orders import sample
-from tests.factories.stored import put_samples
+from tests.factories.stored import mark_trained, put_samples
 from tests.factories.turns import make_session
 from tests.unit.store.older import make_older
 
@@ -130,7 +130,7 @@ def test_rows_of_the_first_steps_get_what_later_steps_have(connection: Connectio
 async def test_samples_of_an_older_store_are_in_no_doubt(tmp_path: Path) -> None:
     async with await SqliteStore.open(tmp_path) as store:
         await put_samples(store, [sample(0), sample(1)])
-        await store.lessons.mark_trained([sample(1).id], step=1)
+        await mark_trained(store, sample(1).id, step=1)
     make_older(tmp_path, 4)
     async with await SqliteStore.open(tmp_path) as store:
         assert store.recovery.schema_from == 4

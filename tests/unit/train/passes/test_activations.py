@@ -14,7 +14,7 @@ from openclaw_rl.model.network import After, Attention, Before
 from openclaw_rl.train.passes.activations import Keep, Kept, offloaded
 from openclaw_rl.train.passes.lora import DroppedLora, LearnedLora
 from tests.factories.networks import causal, compiled, parameters_of, random_adapter, random_network, shape
-from tests.unit.model.oracle import some_ids
+from tests.factories.oracle import some_ids
 
 FAMILIES: tuple[Literal["llama", "qwen3"], ...] = ("llama", "qwen3")
 WAYS = [Kept(keep=keep, offload=offload) for keep in ("all", "attention", "nothing") for offload in (False, True)]

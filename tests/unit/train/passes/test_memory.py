@@ -26,7 +26,7 @@ from openclaw_rl.train.passes.memory import (
     plan,
 )
 from tests.factories.networks import CPU, causal, compiled, random_adapter, random_network, shape
-from tests.unit.model.oracle import some_ids
+from tests.factories.oracle import some_ids
 
 KEEPS: tuple[Keep, ...] = ("all", "attention", "nothing")
 NUM_TOKENS = 37

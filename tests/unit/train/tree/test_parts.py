@@ -31,7 +31,6 @@ def test_every_token_sees_what_leads_to_it_once(seed: int, key_bucket: int) -> N
     parts = parts_of(paths, key_bucket=key_bucket)
     seen = times_seen(parts, size(paths))
     assert torch.equal(seen, visible(paths).long())
-    assert parts.num_pairs == seen.sum()
     assert all(len(block.keys) % key_bucket == 0 and len(block.keys) > 0 for block in parts.blocks)
 
 

@@ -15,8 +15,8 @@ from openclaw_rl.train.worker.student import NetworkModel
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Sample, StepReport
 from tests.factories.orders import order, sample
+from tests.factories.torch_trainers import logprobs, new_trainer
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import logprobs, new_trainer
 
 PROMPT = (1, 40, 41, 42)
 STOP = (2,)

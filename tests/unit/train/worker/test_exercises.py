@@ -13,8 +13,8 @@ from openclaw_rl.train.worker.speaking import answers
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Sample, StepOrder, VersionSpan
 from tests.factories.orders import exercise, order, sample
+from tests.factories.torch_trainers import logprobs, new_trainer
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import logprobs, new_trainer
 
 STOP = (2,)
 IDLE = sample(0, num_hints=0, w_rl=1e-6)

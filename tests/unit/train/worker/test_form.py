@@ -13,8 +13,8 @@ from openclaw_rl.model.adapter import CONFIG_FILE, TARGETS
 from openclaw_rl.train.worker.form import check_form
 from openclaw_rl.train.worker.settings import TrainSettings
 from tests.factories.orders import order, settings
+from tests.factories.torch_trainers import new_trainer
 from tests.tiny import build_tiny_model
-from tests.unit.train.worker.test_trainer import new_trainer
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,12 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.errors import OpenClawError, TrainError
-from openclaw_rl.model.adapter import AdapterWeights, LoraRows
 from openclaw_rl.model.folder import folder_sha256
-from openclaw_rl.train.passes.plain import response_rows
-from openclaw_rl.train.passes.sequences import Sequenced
 from openclaw_rl.train.worker.checkpoint import WEIGHTS
-from openclaw_rl.train.worker.student import NetworkModel
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Sample
 from tests.factories.orders import order, sample
+from tests.factories.torch_trainers import logprobs, new_trainer
 from tests.tiny import build_tiny_model
 
 
@@ -33,23 +30,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def trainer(tiny: Path) -> TorchTrainer:
     return new_trainer(tiny)
-
-
-def new_trainer(model: Path) -> TorchTrainer:
-    return TorchTrainer(model, device=torch.device("cpu"), dtype=torch.float32)
-
-
-def logprobs(trainer: TorchTrainer, checkpoint: str | None, prompt_ids: tuple[int, ...], given: Sample) -> Tensor:
-    """[R, V]: what follows the prompt and each token of the response, under a checkpoint."""
-    assert isinstance(trainer._base, NetworkModel)
-    network, lora = trainer._base.network, None
-    if checkpoint is not None:
-        cpu = torch.device("cpu")
-        adapter = AdapterWeights.load(Path(checkpoint) / WEIGHTS, network.arch, device=cpu, dtype=torch.float32)
-        lora = LoraRows([(slice(0, len(prompt_ids) + len(given.response_ids) - 1), adapter)])
-    with torch.no_grad():
-        (rows,) = response_rows(network, [Sequenced(prompt_ids, given.response_ids)], lora)
-        return (network.logits(rows) / given.temperature).log_softmax(-1)
 
 
 def logprob(trainer: TorchTrainer, checkpoint: str | None, given: Sample) -> float:
