@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.train.objective.aggregate import sample_mean
-from openclaw_rl.train.objective.distillation import reverse_kl_with_tail, token_loss, topk_loss
-from openclaw_rl.train.objective.hints import overlap_sizes, select_hints, subset
+from openclaw_rl.train.objective.distillation import forward_kl, reverse_kl_with_tail, token_loss, topk_loss
+from openclaw_rl.train.objective.hints import overlap_sizes, select_hints, subset, whole
 from openclaw_rl.train.objective.penalties import kl_to_base, value_loss
 from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, sequence_log_ratio
 from openclaw_rl.train.objective.rows import Rows
@@ -108,7 +108,7 @@ def _distillation_term(
 def _distil(
     new_RJ: Tensor, guidance: Guidance, weights_R: Tensor, settings: LossSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Importance weights are for the token that was drawn: of the three ways only token-level OPD rests on it."""
+    """Importance weights are for the token that was drawn: of the four ways only token-level OPD rests on it."""
     old_RJ, teacher_RJ, valid_RJ = guidance.old, guidance.teacher, guidance.valid
     limits = {"gap_clip": settings.adv_diff_clip, "clip_low": settings.clip_low, "clip_high": settings.clip_high}
     match settings.distillation:
@@ -119,6 +119,9 @@ def _distil(
             return weights_R * loss_R, found
         case "reverse_kl":
             return reverse_kl_with_tail(new_RJ, teacher_RJ, valid_RJ), {"size": valid_RJ.sum(-1)}
+        case "forward_kl":
+            gap_R = (teacher_RJ.exp() * (teacher_RJ - old_RJ).abs()).sum(-1)
+            return forward_kl(new_RJ, teacher_RJ), {"gap": gap_R, "size": valid_RJ.sum(-1)}
 
 
 def _value_term(
@@ -197,17 +200,26 @@ class HybridLoss:
         needed = self.needs_values(sample)
         require(needed == (values is not None), f"needs_values is {needed}, got {values}")
 
+    @property
+    def _teacher_width(self) -> int:
+        """How many of the teacher's likeliest tokens are asked for."""
+        wide = self.settings.teacher_top_k if self.settings.distillation == "forward_kl" else 0
+        return max(self.settings.top_k, wide)
+
     def _guidance(self, rows: Rows, sample: SampleTensors, teachers: Sequence[Rows]) -> Guidance:
         settings = self.settings
         student_RK, _ = rows.top_k(settings.top_k)
-        teacher_HRK = torch.stack([teacher.top_k(settings.top_k)[0] for teacher in teachers])
+        likely_HRJ = torch.stack([teacher.top_k(self._teacher_width)[0] for teacher in teachers])
+        teacher_HRK = likely_HRJ[..., : settings.top_k]
         overlap_HR = overlap_sizes(student_RK, teacher_HRK)
         chosen_R = select_hints(overlap_HR, sample.mask, settings.hint_selection)
-        if settings.distillation == "token":
-            ids_RJ = sample.response_ids.unsqueeze(-1)
-            valid_RJ = torch.ones_like(ids_RJ, dtype=torch.bool)
-        else:
-            ids_RJ, valid_RJ = subset(student_RK, _at(teacher_HRK, chosen_R), settings.subset_mode)
+        match settings.distillation:
+            case "topk" | "reverse_kl":
+                ids_RJ, valid_RJ = subset(student_RK, _at(teacher_HRK, chosen_R), settings.subset_mode)
+            case "token":
+                ids_RJ, valid_RJ = whole(sample.response_ids.unsqueeze(-1))
+            case "forward_kl":
+                ids_RJ, valid_RJ = whole(_at(likely_HRJ, chosen_R)[:, : settings.teacher_top_k])
         return Guidance(
             ids=ids_RJ,
             valid=valid_RJ,
