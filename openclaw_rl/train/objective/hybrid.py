@@ -213,13 +213,12 @@ class HybridLoss:
         teacher_HRK = likely_HRJ[..., : settings.top_k]
         overlap_HR = overlap_sizes(student_RK, teacher_HRK)
         chosen_R = select_hints(overlap_HR, sample.mask, settings.hint_selection)
-        match settings.distillation:
-            case "topk" | "reverse_kl":
-                ids_RJ, valid_RJ = subset(student_RK, _at(teacher_HRK, chosen_R), settings.subset_mode)
-            case "token":
-                ids_RJ, valid_RJ = whole(sample.response_ids.unsqueeze(-1))
-            case "forward_kl":
-                ids_RJ, valid_RJ = whole(_at(likely_HRJ, chosen_R)[:, : settings.teacher_top_k])
+        if settings.distillation == "token":
+            ids_RJ, valid_RJ = whole(sample.response_ids.unsqueeze(-1))
+        elif settings.distillation == "forward_kl":
+            ids_RJ, valid_RJ = whole(_at(likely_HRJ, chosen_R)[:, : settings.teacher_top_k])
+        else:
+            ids_RJ, valid_RJ = subset(student_RK, _at(teacher_HRK, chosen_R), settings.subset_mode)
         return Guidance(
             ids=ids_RJ,
             valid=valid_RJ,
