@@ -11,6 +11,7 @@ import random
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -227,6 +228,8 @@ class ArmRun:
         reader, line = self.place.reader, talker.line
         versions = await asyncio.to_thread(reader.versions, line)
         steps = await asyncio.to_thread(reader.steps, line)
+        for reason, times in Counter(one.reason for one in versions if one.state == "rejected").most_common():
+            say(f"  {line}: {times} rejected: {reason}")
         right, number = "", 0
         if self.plan.num_held_out:
             self.base_right = self.base_right or await self._right(line, 0)

@@ -195,6 +195,11 @@ class TrainingConfig(Section):
     exercises: NonNegativeInt = setting(
         4, "Everyday questions in each batch, to practise a wish about form that was heard in two conversations."
     )
+    demonstrations: Literal["off", "turns", "turns_and_exercises"] = setting(
+        "off",
+        "Learn from answers that the base model gives with the hint before it: to the request that the hint was about, "
+        "and to the everyday questions of exercises.",
+    )
     save_every: PositiveInt = setting(
         10, "Keep every so many versions for good; the last five, and the last five rejected, are kept as well."
     )

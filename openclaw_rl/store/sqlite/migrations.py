@@ -174,6 +174,7 @@ MIGRATIONS: Mapping[int, Sequence[Change]] = {
         "CREATE INDEX session_episode ON session (episode) WHERE episode IS NOT NULL",
         "ALTER TABLE judgement ADD COLUMN reward DOUBLE PRECISION",
     ),
+    10: ("ALTER TABLE sample ADD COLUMN response_ids BLOB",),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)
