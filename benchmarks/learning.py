@@ -1,6 +1,6 @@
 """Does it learn, how soon, and what does that cost: simulated people on the real system, and its opponents.
 
-    python benchmarks/learning.py [--json] [--quick | --full | --tune] [--arms NAMES] [--dir DIRECTORY]
+    python benchmarks/learning.py [--json] [--quick | --full | --tune | --wishes] [--arms NAMES] [--dir DIRECTORY]
                                    [section.key=value ...]
 
 An arm is the whole system (`openclaw-rl up`, the embedded model, every version behind its gate) with some settings. In
@@ -21,6 +21,10 @@ The reference has no such clock and takes whole batches only, as it was publishe
 
 Preference, topic and length are those of answers to 12 held-out questions, asked through the gateway and not learned
 from, with the same seeds each time; capability is the share of items that come out right (evaluation/capability.py).
+
+`--wishes` asks how far each of five wishes is learned in 16 lessons: *base* is the untouched model, *ceiling* the same
+with the wish behind the question, *learned* what answers in the end; `ceiling_share` is the mean of (learned - base) /
+(ceiling - base) over the users whose ceiling lies at least 0.15 above the base.
 
 Without flags: default and reference, three seeds. `--full`: all arms, three users, five seeds. What is finished stands
 in DIR/learning.jsonl, and a second start with the same --dir goes on there. `--tune` measures the grid, on other people
@@ -50,8 +54,11 @@ from benchmarks.learning_results import (
     Cell,
     RecordFile,
     Summary,
+    ceiling_share,
     figures,
     grid_text,
+    reach_table,
+    reaches,
     sessions_ratio,
     summarise,
     table,
@@ -73,6 +80,9 @@ Capability items are asked at the end either way, of the base model and of the l
 
 PROBE_EVERY, NUM_ITEMS = 10, 400
 """Without `--full`, for the same reason."""
+
+WISHES, NUM_LESSONS, NUM_HELD_OUT_WISHES = ("brief", "friendly", "steps", "lists", "examples"), 16, 24
+"""Users of `--wishes`, corrections that each gives, and questions that each is measured with."""
 
 SESSION_S, STEP_S, GATE_S, LIGHT_GATE_S, ANSWER_S, ITEM_S, START_S = 4.0, 3.0, 65.0, 10.0, 0.8, 0.07, 15.0
 """For the estimate, on two cores: seconds of a person's session, of each sample of a step, of the gate and of a light
@@ -110,17 +120,24 @@ def plan_of(arguments: argparse.Namespace) -> tuple[tuple[str, ...], Plan]:
     num_seeds, cap = 3, 16
     if arguments.full:
         arms, users, num_seeds, cap = tuple(ARMS), ("brief", "friendly", "steps"), 5, 24
+    if arguments.wishes:
+        arms, users, cap = ("default", "reference", "memory"), WISHES, NUM_LESSONS
     if arguments.quick:
         num_seeds, cap = 1, 4
+    users = tuple(arguments.users.split(",")) if arguments.users else users
     num_seeds, cap = arguments.seeds or num_seeds, arguments.cap or cap
     arms = tuple(arguments.arms.split(",")) if arguments.arms else arms
     if unknown := [name for name in arms if name not in ARMS]:
         raise LoadError(f"there is no arm {', '.join(unknown)}; arms are {', '.join(ARMS)}")
     people = tuple((user, seed) for user in users for seed in range(1, num_seeds + 1))
-    plan = Plan(people=people, cap=cap, settings=tuple(arguments.settings))
+    num_lessons = NUM_LESSONS if arguments.wishes else None
+    plan = Plan(people=people, cap=cap, num_lessons=num_lessons, settings=tuple(arguments.settings))
+    if arguments.wishes:
+        plan = replace(plan, probe_every=0, num_held_out=NUM_HELD_OUT_WISHES, num_items=NUM_ITEMS)
     if not arguments.full:
         settings = (*LIGHT_GATE, *plan.settings)
-        plan = replace(plan, settings=settings, probe_every=PROBE_EVERY, num_items=NUM_ITEMS)
+        plan = replace(plan, settings=settings, num_items=NUM_ITEMS)
+        plan = plan if arguments.wishes else replace(plan, probe_every=PROBE_EVERY)
     return arms, replace(plan, num_held_out=4, num_items=64) if arguments.quick else plan
 
 
@@ -141,6 +158,13 @@ def estimate_s(arms: Sequence[str], plan: Plan) -> float:
 def report(summaries: Mapping[str, Summary], plan: Plan, spent_s: float) -> str:
     """What a person reads."""
     lines = [table(summaries, LABELS), ""]
+    found = {name: reaches(summary.records) for name, summary in summaries.items()}
+    if any(found.values()):
+        lines += [reach_table(found, LABELS), ""]
+        for name, users in found.items():
+            if (share := ceiling_share(users)) is not None:
+                lines.append(f"ceiling_share {share:.2f}  {LABELS.get(name, name)}  (must of the default ≥ 0.7)")
+        lines.append("")
     for title, other, bar in (
         ("sessions_vs_reference", "reference", "≤ 0.8, aim ≤ 0.5"),
         ("sessions_vs_memory", "memory", ""),
@@ -192,8 +216,10 @@ def main() -> int:
     how_much.add_argument(
         "--full", action="store_true", help="all arms, three users, five seeds: most of a day on two cores"
     )
+    how_much.add_argument("--wishes", action="store_true", help="how far five wishes are learned in 16 lessons")
     how_much.add_argument("--tune", action="store_true", help="the grid of learning rate and batch size, both presets")
     parser.add_argument("--arms", help=f"some of {','.join(ARMS)}, separated by commas")
+    parser.add_argument("--users", help="simulated users, separated by commas")
     parser.add_argument("--seeds", type=int, help="people of each simulated user")
     parser.add_argument("--cap", type=int, help="most sessions of a person")
     parser.add_argument("--dir", type=Path, help="where stores and finished records lie; a second start goes on there")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -88,6 +88,9 @@ class Record:
     num_steps: int = 0
     num_rejected: int = 0
     seconds: float = 0.0
+    ceiling: Probe | None = None
+    """The base model with the wish in the prompt; None where nobody asked."""
+    num_lessons: int = 0
 
     @property
     def person(self) -> Person:
@@ -109,6 +112,7 @@ class Record:
                 "first_ok": tuple(raw["first_ok"]),
                 "first_scores": tuple(raw["first_scores"]),
                 "probes": tuple(Probe(**one) for one in raw["probes"]),
+                "ceiling": None if raw.get("ceiling") is None else Probe(**raw["ceiling"]),
                 "known": tuple((number, share) for number, share in raw["known"]),
             }
         )
@@ -226,6 +230,86 @@ def capability_change(records: Sequence[Record]) -> Interval | None:
     return mean_interval(changes, 0)
 
 
+LEAST_ROOM = 0.15
+"""A wish that moves the base model less than this when it stands in the prompt says nothing of learning."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """One simulated user over all seeds: what the base model gives, what it gives when told, and what was learned."""
+
+    user: str
+    base: float
+    ceiling: float
+    learned: float
+    topic_ceiling: float
+    topic_learned: float
+    num_lessons: float
+
+    @property
+    def share(self) -> float | None:
+        """How much of the way to the ceiling was learned; None where there is no way to go."""
+        room = self.ceiling - self.base
+        return (self.learned - self.base) / room if room >= LEAST_ROOM else None
+
+
+def reaches(records: Iterable[Record]) -> list[Reach]:
+    """Of the people whose ceiling was measured."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record.ceiling is not None:
+            found.setdefault(record.user, []).append(record)
+
+    def mean(user: str, of: Callable[[Record, Probe], float]) -> float:
+        return fmean(of(record, record.ceiling) for record in found[user] if record.ceiling is not None)
+
+    return [
+        Reach(
+            user=user,
+            base=mean(user, lambda record, _: record.probes[0].preference),
+            ceiling=mean(user, lambda _, ceiling: ceiling.preference),
+            learned=mean(user, lambda record, _: record.probes[-1].preference),
+            topic_ceiling=mean(user, lambda _, ceiling: ceiling.on_topic),
+            topic_learned=mean(user, lambda record, _: record.probes[-1].on_topic),
+            num_lessons=mean(user, lambda record, _: record.num_lessons),
+        )
+        for user in found
+    ]
+
+
+def ceiling_share(found: Iterable[Reach]) -> float | None:
+    """The mean over users with room to learn; None where there is none."""
+    shares = [one.share for one in found if one.share is not None]
+    return fmean(shares) if shares else None
+
+
+def reach_table(found: Mapping[str, Sequence[Reach]], labels: Mapping[str, str]) -> str:
+    """A row for each arm and user."""
+    head = ("arm", "user", "base", "ceiling", "learned", "share", "on topic: ceiling → learned", "lessons")
+    rows = [head]
+    for arm, users in found.items():
+        rows += [
+            (
+                labels.get(arm, arm),
+                one.user,
+                f"{one.base:.2f}",
+                f"{one.ceiling:.2f}",
+                f"{one.learned:.2f}",
+                "–" if one.share is None else f"{one.share:.2f}",
+                f"{one.topic_ceiling:.2f} → {one.topic_learned:.2f}",
+                f"{one.num_lessons:.1f}",
+            )
+            for one in users
+        ]
+    return aligned(rows)
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, each column as wide as its widest cell."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
     """Mean sessions of one arm over those of another, of the people that both have. A cap counts as itself."""
@@ -267,6 +351,8 @@ def figures(summaries: Mapping[str, Summary]) -> dict[str, Any]:
         found[f"{name}_bound"] = None if ratio is None else ratio.bound
     found["preference_gain"] = None if ours is None or ours.gain is None else round(ours.gain.value, 3)
     found["capability_change"] = None if ours is None or ours.capability is None else round(ours.capability.value, 4)
+    found["ceiling_share"] = None if ours is None else ceiling_share(reaches(ours.records))
+    found["reach"] = {name: [asdict(one) for one in reaches(arm.records)] for name, arm in summaries.items()}
     found["arms"] = {name: summary.to_json() for name, summary in summaries.items()}
     return found
 
@@ -275,8 +361,7 @@ def table(summaries: Mapping[str, Summary], labels: Mapping[str, str]) -> str:
     """A row for each arm."""
     head = ("arm", "sessions to stable", "each", "preference, held out", "on topic", "tokens", "capability", "steps")
     rows = [head, *(_row(labels.get(name, name), summary) for name, summary in summaries.items())]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return aligned(rows)
 
 
 def _row(label: str, summary: Summary) -> tuple[str, ...]:

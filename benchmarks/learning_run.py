@@ -11,6 +11,7 @@ import random
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,7 @@ from benchmarks.memory_chat import MemoryChat
 from benchmarks.people import Place, lesson_questions
 from benchmarks.system import System
 from benchmarks.tuning_user import Compact
+from benchmarks.wish_users import Examples, Lists
 from openclaw_rl.cli.learn.evaluating import examine_version
 from openclaw_rl.evaluation import detectors
 from openclaw_rl.evaluation.chat import Chat, HttpChat
@@ -40,6 +42,8 @@ TEMPERATURE = 0.7
 it, and three good replies in a row are a matter of luck."""
 AGAIN = "."
 """What follows in the name of a session does not change what it draws: so the same question is asked twice alike."""
+OURS = {user.name: user for user in (Compact, Lists, Examples)}
+"""People of the benchmarks' own, beside the shipped ones."""
 AT_ONCE = 8
 """Held-out questions that are asked at a time: as many as the engine answers together."""
 
@@ -54,6 +58,8 @@ class Plan:
     num_held_out: int = NUM_HELD_OUT
     """0: nothing but sessions is measured."""
     num_items: int | None = None
+    num_lessons: int | None = None
+    """After so many corrections a person asks no more, whether stable or not; None: until stable, or the cap."""
     settings: tuple[str, ...] = ()
 
     @property
@@ -67,6 +73,7 @@ class Plan:
             f"probed {self.probe_every}",
             f"{MAX_TURNS} turns of {MAX_TOKENS} at {TEMPERATURE}",
             self.measured,
+            *(() if self.num_lessons is None else (f"{self.num_lessons} lessons",)),
         )
         return ", ".join((*parts, *self.settings, *arm.settings))
 
@@ -102,6 +109,7 @@ class Talker:
     quiet: Chat
     questions: Iterator[Question]
     probes: list[Probe]
+    ceiling: Probe | None = None
     records: list[SessionRecord] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -118,6 +126,11 @@ class Talker:
         return sessions_to_stable(self.first_ok) is not None
 
     @property
+    def num_lessons(self) -> int:
+        """Reactions that said what was wanted."""
+        return sum(not one.reaction.is_content for record in self.records for one in record.exchanges)
+
+    @property
     def is_probed(self) -> bool:
         return bool(self.probes) and self.probes[-1].session == len(self.records)
 
@@ -127,20 +140,29 @@ class Talker:
         self.records.append(await run_session(self.chat, self.user, question, session=name, max_turns=MAX_TURNS))
 
     async def probe(self, places: asyncio.Semaphore, num: int) -> None:
-        """The held-out questions as they are answered now, each in a session of its own."""
+        """The held-out questions as they are answered now; before the first lesson also with the wish behind them."""
+        self.probes.append(await self._probed(places, num))
+
+    async def probe_ceiling(self, places: asyncio.Semaphore, num: int) -> None:
+        """What the base model makes of the wish itself: as much as lessons can be hoped to teach."""
+        self.ceiling = await self._probed(places, num, wish=wish_of(self.user))
+
+    async def _probed(self, places: asyncio.Semaphore, num: int, *, wish: str = "") -> Probe:
+        """Each question in a session of its own."""
         at = len(self.records)
 
         async def ask(index: int, question: Question) -> tuple[float, float, float]:
             async with places:
-                messages = [Message(role="user", content=question.text)]
-                reply = await self.quiet.reply(messages, session=f"{self.line}-held-{index}{AGAIN}{at}")
+                text = f"{question.text}\n\n{wish}" if wish else question.text
+                name = f"{self.line}-held-{index}{AGAIN}{'wish' if wish else at}"
+                reply = await self.quiet.reply([Message(role="user", content=text)], session=name)
             score = self.user.score(question, reply.text)
             return score, detectors.on_topic(question.text, reply.text), float(reply.num_tokens or 0)
 
         asked = questions_for(self.user, load_questions("held_out"))[:num]
         found = await asyncio.gather(*(ask(index, question) for index, question in enumerate(asked)))
         scores, topics, tokens = zip(*found, strict=True)
-        self.probes.append(Probe(session=at, preference=fmean(scores), on_topic=fmean(topics), tokens=fmean(tokens)))
+        return Probe(session=at, preference=fmean(scores), on_topic=fmean(topics), tokens=fmean(tokens))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,10 +177,18 @@ class ArmRun:
     _places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _began_at: float = field(default_factory=time.monotonic)
 
+    def _goes_on(self, talker: Talker) -> bool:
+        if self.plan.num_lessons is not None:
+            return talker.num_lessons < self.plan.num_lessons
+        return not talker.is_stable
+
     async def run(self) -> list[Record]:
         await self._probe(self.talkers)
+        if self.plan.num_lessons is not None:
+            num = self.plan.num_held_out
+            await asyncio.gather(*(talker.probe_ceiling(self._places, num) for talker in self.talkers))
         for session in range(1, self.plan.cap + 1):
-            active = [talker for talker in self.talkers if not talker.is_stable]
+            active = [talker for talker in self.talkers if self._goes_on(talker)]
             if not active:
                 break
             await asyncio.gather(*(talker.talk() for talker in active))
@@ -185,19 +215,21 @@ class ArmRun:
             await asyncio.gather(*(talker.probe(self._places, num) for talker in talkers if not talker.is_probed))
 
     def _tell(self, session: int) -> None:
-        left = sum(not talker.is_stable for talker in self.talkers)
+        left = sum(map(self._goes_on, self.talkers))
         spent = time.monotonic() - self._began_at
         most = (self.plan.cap - session) * spent / session if left else 0.0
         scores = " ".join(f"{talker.records[-1].first_score:.2f}" for talker in self.talkers)
         say(
             f"  {self.arm.name}: session {session} of at most {self.plan.cap}; first replies {scores}; "
-            f"{left} not stable yet; {spent / 60:.1f} min, at most {most / 60:.0f} more"
+            f"{left} not done yet; {spent / 60:.1f} min, at most {most / 60:.0f} more"
         )
 
     async def _record(self, talker: Talker) -> Record:
         reader, line = self.place.reader, talker.line
         versions = await asyncio.to_thread(reader.versions, line)
         steps = await asyncio.to_thread(reader.steps, line)
+        for reason, times in Counter(one.reason for one in versions if one.state == "rejected").most_common():
+            say(f"  {line}: {times} rejected: {reason}")
         right, number = "", 0
         if self.plan.num_held_out:
             self.base_right = self.base_right or await self._right(line, 0)
@@ -213,6 +245,8 @@ class ArmRun:
             first_ok=tuple(talker.first_ok),
             first_scores=tuple(record.first_score for record in talker.records),
             probes=tuple(talker.probes),
+            ceiling=talker.ceiling,
+            num_lessons=talker.num_lessons,
             right=right,
             base_right=self.base_right,
             known=known_by_version(versions) or _ends(self.base_right, number, right),
@@ -227,6 +261,12 @@ class ArmRun:
         found = await examine_version(self.place.store, line, number, exam)
         assert found.capability is not None
         return "".join(str(int(right)) for right in found.capability.right)
+
+
+def wish_of(user: SimulatedUser) -> str:
+    """What the user wants, in one sentence of their own."""
+    wish: str = getattr(user, "wish", "") or getattr(user, "complaints", ("",))[0]
+    return wish or user.preference
 
 
 def known_by_version(versions: Sequence[Version]) -> tuple[tuple[int, float], ...]:
@@ -273,7 +313,7 @@ async def _talker(
     arm: Arm, plan: Plan, place: Place, person: Person, base: Probe | None, chats: AsyncExitStack
 ) -> Talker:
     name, seed = person
-    user = Compact(seed=seed) if name == Compact.name else load_user(name, seed=seed)
+    user = OURS[name](seed=seed) if name in OURS else load_user(name, seed=seed)
     key = await place.new_key(f"{name}-{seed}")
 
     async def chat(*, learn: bool) -> HttpChat:

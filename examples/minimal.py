@@ -86,7 +86,7 @@ async def main(folder: Path) -> None:
         print(f"{judgement.judge} on turn {judgement.turn_id}: score {verdict.score}, hints {list(verdict.hints)}")
 
         heading("5. Credit makes a sample of it: tokens, advantages, and the prompt that a teacher reads")
-        await make_credit_loop(foundation, lessons, serving.metrics, Observers()).work()
+        await make_credit_loop(foundation, lessons, serving.host.engine, serving.metrics, Observers()).work()
         (credit,) = await lessons.credits(session.id)
         for sample in credit.samples:
             print(f"sample {sample.id} of {sample.line}: reward {sample.reward:+g}, {len(sample.advantages)} tokens")

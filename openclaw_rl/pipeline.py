@@ -136,7 +136,7 @@ async def run(
                 running.push_async_callback(judging.close)
                 await lessons.release_earlier()
                 start("judge", judging.loop.run())
-                start("credit", make_credit_loop(foundation, lessons, metrics, observers).run())
+                start("credit", make_credit_loop(foundation, lessons, host.engine, metrics, observers).run())
 
             training = None
             if trainer is not None:

@@ -201,6 +201,11 @@ class TrainingConfig(Section):
         4,
         "Everyday questions added to each batch, to practise a wish about form that two conversations expressed.",
     )
+    demonstrations: Literal["off", "turns", "turns_and_exercises"] = setting(
+        "off",
+        "Learn from answers that the base model gives with the hint before it: to the request that the hint was about, "
+        "and to the everyday questions of exercises.",
+    )
     save_every: PositiveInt = setting(
         10, "Keep every so many versions for good; the last five, and the last five rejected, are kept as well."
     )
@@ -292,9 +297,12 @@ class TrainingConfig(Section):
     subset_mode: Literal["student", "teacher", "overlap", "union"] = setting(
         "student", "Whose top-k tokens distillation moves."
     )
-    distillation: Literal["topk", "token", "reverse_kl"] = setting(
-        "topk", "How the teacher is distilled: top-k, sampled tokens, or reverse KL."
+    distillation: Literal["topk", "token", "reverse_kl", "forward_kl"] = setting(
+        "topk",
+        "How the teacher is distilled: the gaps of the top-k tokens, those of the sampled tokens, the reverse KL, or "
+        "the forward KL to the teacher's own likeliest tokens.",
     )
+    teacher_top_k: PositiveInt = setting(16, "How many of the teacher's likeliest tokens the forward KL looks at.")
     importance_clip: PositiveFloat | None = setting(2.0, "Largest importance weight of a token; null = no correction.")
     sequence_ratio: bool = setting(False, "One probability ratio for a whole answer (GSPO).")
     dual_clip: Annotated[float, Field(gt=1.0)] | None = setting(

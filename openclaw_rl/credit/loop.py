@@ -2,8 +2,8 @@
 
     consumes      judgements and outcomes of episodes, as tasks of the stage `credit`
     produces      one credit for each: samples, or the reason why there are none; and the running means that they moved
-    waits for     the store, one render per hint; where credit flows along a session, the end of the session; the turns
-                  of an episode, until all attempts of its group have an outcome
+    waits for     the store, one render per hint, the base model's answer to it; where credit flows along a session, the
+                  end of the session; the turns of an episode, until all attempts of its group have an outcome
     woken by      a judgement, the end of a session, an outcome, the end of a lease
 
 A turn that was judged again on more evidence is credited again: its new samples take the place of those that no step
@@ -25,6 +25,7 @@ from dataclasses import replace
 
 from openclaw_rl.backoff import Backoff
 from openclaw_rl.credit import advantages, groups, hinted, rewrites
+from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.measures import Case, GroupCase
 from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.credit.samples import rewrite_sample, turn_sample
@@ -69,6 +70,7 @@ class CreditLoop:
         settings: CreditSettings,
         model_id: str,
         *,
+        demonstrator: Demonstrator | None = None,
         on_credit: Callable[[JudgedTurn, Credit], None] = lambda *_: None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -76,6 +78,8 @@ class CreditLoop:
         self._renderer = renderer
         self._settings = settings
         self._model_id = model_id
+        self._demonstrator = demonstrator
+        self._lease_s = LEASE_S + (LEASED_AT_ONCE * demonstrator.timeout_s if demonstrator else 0.0)
         self._on_credit = on_credit
         self._clock = clock
 
@@ -101,7 +105,7 @@ class CreditLoop:
         leases = await self._lessons.lease(
             "credit",
             limit=LEASED_AT_ONCE,
-            ttl_s=LEASE_S,
+            ttl_s=self._lease_s,
             only_closed_sessions=self._settings.measure.needs_end,
             min_turns=self._settings.min_turns,
         )
@@ -234,7 +238,7 @@ class CreditLoop:
         return advantages.without(baseline, judged.reward, decay=self._settings.baseline_decay)
 
     async def credit(self, judged: JudgedTurn) -> Credit:
-        """What the judgement of a turn comes to. Reads the store, writes nothing."""
+        """What the judgement of a turn comes to. Reads the store and asks the engine; writes nothing."""
         skip = await self._unfit(judged)
         if skip is not None:
             return self._credit(judged, reward=None, skip=skip)
@@ -243,7 +247,8 @@ class CreditLoop:
         baseline = await self._baseline(judged, _turn_kind(judged.turn))
         outcome = await self._outcome(judged, verdict, baseline)
         rewrite = await self._rewrite(judged)
-        samples = tuple(one for one in (outcome, rewrite) if isinstance(one, Sample))
+        shown = await self._demonstration(judged.turn, outcome) if isinstance(outcome, Sample) else None
+        samples = tuple(one for one in (outcome, rewrite, shown) if isinstance(one, Sample))
         skip = outcome if isinstance(outcome, Skip) and not samples else None
         credit = self._credit(judged, reward=reward, skip=skip, samples=samples)
         if reward is None:
@@ -370,6 +375,9 @@ class CreditLoop:
             if reward is not None and finish not in ("abort", "error"):
                 rewards[judgement.index] = reward
         return rewards
+
+    async def _demonstration(self, turn: Turn, lesson: Sample) -> Sample | None:
+        return None if self._demonstrator is None else await self._demonstrator.demonstrate(turn, lesson)
 
     async def _rewrite(self, judged: JudgedTurn) -> Sample | None:
         if not self._settings.rewrite_weight or self._is_claim(judged.judgement.verdict):

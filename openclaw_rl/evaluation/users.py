@@ -121,11 +121,10 @@ def _checked(named: str, give: Callable[[], object]) -> float:
     return value
 
 
-def answered(question: Question, reply: str) -> float:
-    """How far a reply is an answer to the question at all, in [0, 1]; see the module."""
+def answered(asked: str, reply: str) -> float:
+    """How far a reply is an answer to what was asked at all, in [0, 1]; see the module."""
     if detectors.refuses(reply) or detectors.asks_back(reply):
         return 0.0
-    asked = question.text
     return detectors.on_topic(asked, reply) * detectors.substance(asked, reply) * _freshness(reply)
 
 
@@ -162,7 +161,7 @@ class Person:
 
     def score(self, question: Question, reply: str) -> float:
         """How well a reply meets the preference, in [0, 1]; 0 for what is no answer."""
-        return answered(question, self.core(reply)) * self._checked_style(question, reply)
+        return answered(question.text, self.core(reply)) * self._checked_style(question, reply)
 
     def core(self, reply: str) -> str:
         """What of a reply has to be the answer: all of it, unless the preference is for something beside it."""

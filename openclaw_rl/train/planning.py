@@ -82,7 +82,8 @@ class Planner:
 def is_stale(sample: Sample, at: int, max_staleness: int | None, versions: Sequence[Version] = ()) -> bool:
     """Whether an answer was sampled too many of the line's `versions` before `at`.
 
-    An accepted rewrite is an example at any age; and what a step had in time is not late because the step was undone.
+    An accepted rewrite or a demonstration is an example at any age; and what a step had in time is not late because the
+    step was undone.
     """
     if max_staleness is None or sample.kind != "turn" or sample.is_returned:
         return False

@@ -1,7 +1,7 @@
 """From a reaction to a training sample: what a judge sees and says, and what becomes of it.
 
     Turn + NextState + Feedback -> Evidence -> Verdict -> Judgement (a Verdict about one turn, stored)
-    Judgement -> Credit: one Sample, sometimes a second (an accepted rewrite), or a Skip with its reason
+    Judgement -> Credit: a Sample, sometimes more (a demonstration, an accepted rewrite), or a Skip with its reason
 
 Four things are told apart everywhere: the judge failed (`failed`), it cannot say (`abstained`: a tie, or nothing to go
 by), it says neutral (`scored` with 0), and nobody judged yet (there is no judgement).
@@ -28,7 +28,7 @@ from openclaw_rl.types.turns import Feedback, Session, Skip, Turn, split_turn_id
 Score = Literal[-1, 0, 1]
 VoteQuestion = Literal["score", "hint", "claim"]
 VerdictState = Literal["scored", "abstained", "failed"]
-SampleKind = Literal["turn", "rewrite", "anchor", "exercise"]
+SampleKind = Literal["turn", "rewrite", "demonstration", "anchor", "exercise"]
 
 SIDE_ROLES_ONLY = "only roles beside the main line followed"
 """Why a judge abstains where `rollout.message_classification` leaves nothing of what followed a reply."""
@@ -175,9 +175,10 @@ class Sample:
     `logprobs` are the sampler's, under softmax(logits / temperature); None for a rewrite, whose response was sampled
     behind another prompt. `on_policy` False marks answers that were sampled greedily, truncated or penalised: their
     importance weight never exceeds 1. `line` is whose adapter learns from it. `prompt_index` is the turn whose prompt
-    it has: another one than `index` for a rewrite only. An anchor is no one's turn: what the base model says to a fixed
-    prompt, so that a step does not lose it; nor is an exercise, the student's own answer to an everyday question. Both
-    are made by a trainer and never stored.
+    it has: another one than `index` for a rewrite only. A demonstration is the base model's own answer to the request
+    with the hint, to be learned behind the prompt without it; it has no log-probs either. An anchor is no one's turn:
+    what the base model says to a fixed prompt, so that a step does not lose it; nor is an exercise, an answer to an
+    everyday question. Both are made by a trainer and never stored.
     """
 
     id: str
@@ -233,6 +234,11 @@ class Exercise:
     candidate: Candidate
     temperature: float
     w_opd: float
+
+    @property
+    def hinted_ids(self) -> tuple[int, ...]:
+        """The prompt with the wish behind the question."""
+        return self.prompt_ids[: self.candidate.num_shared] + self.candidate.suffix_ids
 
 
 def sample_id(session: str, index: int, kind: SampleKind) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openclaw_rl.config import Config, TrainingConfig
+from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.practice import Practice
 from openclaw_rl.credit.registry import CreditSettings
@@ -86,8 +87,9 @@ async def make_judging(
 
 
 def make_credit_loop(
-    foundation: Foundation, lessons: LearningStore, metrics: Metrics, observers: Observers
+    foundation: Foundation, lessons: LearningStore, engine: Engine | None, metrics: Metrics, observers: Observers
 ) -> CreditLoop:
+    """Without an engine nobody can demonstrate anything."""
     config = foundation.config
 
     def on_credit(judged: JudgedTurn, credit: Credit) -> None:
@@ -95,7 +97,18 @@ def make_credit_loop(
         observers.credited(judged, credit)
 
     settings = CreditSettings.of(config.training, config.rollout)
-    return CreditLoop(lessons, foundation.renderer, settings, foundation.model_id, on_credit=on_credit)
+    demonstrator = None
+    has_weights = capabilities_of(config.engine).has_weights
+    if engine is not None and has_weights and config.training.demonstrations != "off":
+        demonstrator = Demonstrator(engine, foundation.renderer, lessons, foundation.model_id)
+    return CreditLoop(
+        lessons,
+        foundation.renderer,
+        settings,
+        foundation.model_id,
+        demonstrator=demonstrator,
+        on_credit=on_credit,
+    )
 
 
 def make_trainer(foundation: Foundation) -> Trainer | None:

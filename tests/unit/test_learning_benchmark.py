@@ -18,7 +18,9 @@ from benchmarks.learning_results import (
     RecordFile,
     Stability,
     capability_change,
+    ceiling_share,
     figures,
+    reaches,
     sessions_ratio,
     sessions_to_stable,
     summarise,
@@ -286,3 +288,16 @@ def test_the_cap_counts_where_it_was_never_stable(ok: str, cap: int, text: str, 
 def test_a_cap_must_be_reachable() -> None:
     with pytest.raises(ValueError, match="never be met"):
         Stability.of([], cap=2)
+
+
+def test_the_ceiling_share_is_the_way_that_was_learned_and_ignores_wishes_with_no_way_to_go() -> None:
+    ceiling = Probe(session=0, preference=0.6, on_topic=0.95, tokens=40.0)
+    learned = record("default", 1, NEVER, ceiling=ceiling)
+    better = record("default", 3, NEVER, ceiling=ceiling)
+    nothing = replace(learned, user="plain", ceiling=replace(ceiling, preference=0.3))
+    (brief, plain) = reaches([learned, nothing, better, record("default", 2, NEVER)])
+    assert (brief.base, brief.ceiling, brief.topic_ceiling, brief.topic_learned) == (0.2, 0.6, 0.95, 0.9)
+    assert brief.share == pytest.approx((0.4 - 0.2) / (0.6 - 0.2))
+    assert plain.share is None
+    assert ceiling_share([brief, plain]) == brief.share
+    assert ceiling_share([plain]) is None

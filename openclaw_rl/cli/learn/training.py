@@ -145,7 +145,7 @@ async def _work(
         observers = make_observers(config, registry=metrics.registry, known=await store.lessons.versions())
         try:
             await _judge(config, store, bar, metrics)
-            crediting = make_credit_loop(foundation, store.lessons, metrics, observers)
+            crediting = make_credit_loop(foundation, store.lessons, None, metrics, observers)
             while await crediting.work():
                 pass
             await _take_steps(foundation, store.lessons, observers, outcome, bar, once=once)

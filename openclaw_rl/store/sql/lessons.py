@@ -15,6 +15,7 @@ from openclaw_rl.store.sql import queries, schema, tasks
 from openclaw_rl.store.sql.codec import pack_floats, pack_ids, unpack_floats, unpack_ids
 from openclaw_rl.store.sql.upsert import insert_once, upsert
 from openclaw_rl.types import (
+    BASE_VERSION,
     PRESENT_MODEL,
     TRACES_LEFT,
     Baseline,
@@ -26,6 +27,7 @@ from openclaw_rl.types import (
     Skip,
     Turn,
     Verdict,
+    VersionSpan,
     Vote,
 )
 
@@ -298,6 +300,7 @@ def _sample_row(sample: Sample) -> dict[str, Any]:
         "loss_mask": bytes(sample.loss_mask),
         "advantages": pack_floats(sample.advantages),
         "candidates": orjson.dumps(candidates),
+        "response_ids": pack_ids(sample.response_ids) if sample.kind == "demonstration" else None,
     }
 
 
@@ -318,16 +321,20 @@ def _samples(connection: Connection, rows: Sequence[RowMapping]) -> list[Sample]
 def _sample(row: RowMapping, answered: Turn, asked: Turn) -> Sample:
     own = {name: row[name] for name in ("id", "line", "kind", "session", "index", "prompt_index", "created_at")}
     own["is_returned"] = row["is_returned"]
+    response_ids, spans = answered.completion.token_ids, answered.completion.version_spans
+    if row["response_ids"] is not None:
+        response_ids = unpack_ids(row["response_ids"])
+        spans = (VersionSpan(BASE_VERSION, 0, len(response_ids)),)
     return Sample(
         **own,
         **{name: row[name] for name in ("reward", "w_rl", "w_opd", "on_policy")},
         prompt_ids=asked.prompt_ids,
-        response_ids=answered.completion.token_ids,
+        response_ids=response_ids,
         loss_mask=tuple(map(bool, row["loss_mask"])),
         advantages=unpack_floats(row["advantages"]),
         logprobs=answered.completion.logprobs if row["kind"] == "turn" else None,
         temperature=answered.sampling.temperature or 1.0,
-        version_spans=answered.completion.version_spans,
+        version_spans=spans,
         candidates=tuple(
             Candidate(
                 hint=one["hint"], num_shared=one["num_shared"], suffix_ids=unpack_ids(bytes.fromhex(one["suffix"]))

@@ -252,13 +252,15 @@ sample = Table(
     Column("candidates", LargeBinary, nullable=False),
     Column("num_discarded", Integer, nullable=False, server_default="0"),
     Column("is_returned", Boolean, nullable=False, server_default="0"),
+    Column("response_ids", LargeBinary),
     ForeignKeyConstraint(["session", "index"], ["turn.session", "turn.index"]),
     Index("sample_turn", "session", "index"),
     Index("sample_waiting", "line", "created_at", **_only("step IS NULL")),
 )
 """`step` is the step that learned from it; none did as long as it is NULL. A step that is discarded gives its samples
 back, to be tried one by one: `num_discarded` counts. One that is undone, or that nothing which answers
-stands on, gives them back too: `is_returned`."""
+stands on, gives them back too: `is_returned`. `response_ids` are a demonstration's own; other samples have those of
+their turn."""
 
 baseline = Table(
     "baseline",

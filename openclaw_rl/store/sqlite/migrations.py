@@ -182,6 +182,7 @@ MIGRATIONS: Mapping[int, Sequence[Change]] = {
         "CREATE UNIQUE INDEX session_closed ON session (closed_seq) WHERE closed_seq IS NOT NULL",
         "INSERT INTO meta SELECT 'closed_seq', CAST(count(closed_seq) AS TEXT) FROM session",
         "ALTER TABLE turn ADD COLUMN retrievable BOOLEAN NOT NULL DEFAULT 1",
+        "ALTER TABLE sample ADD COLUMN response_ids BLOB",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Log-probs of student and hinted teacher become a loss per token: three ways of moving the one towards the other.
+"""Log-probs of student and hinted teacher become a loss per token: four ways of moving the one towards the other.
 
 Log-probs are those of the full vocabulary and are never renormalised within a subset: if they were, the student could
 satisfy the loss by moving probability out of the subset. `old` and `teacher` have no gradient.
@@ -76,6 +76,11 @@ def reverse_kl_with_tail(new_RJ: Tensor, teacher_RJ: Tensor, valid_RJ: Tensor) -
     tail_R, teacher_tail_R = log_tail(new_RJ), log_tail(teacher_RJ)
     members_R = (new_RJ.exp() * (new_RJ - teacher_RJ)).sum(-1)
     return members_R + tail_R.exp() * (tail_R - teacher_tail_R)
+
+
+def forward_kl(new_RJ: Tensor, teacher_RJ: Tensor) -> Tensor:
+    """KL(teacher ‖ student) over the teacher's likeliest tokens, [R]: it also reaches what the student never says."""
+    return (teacher_RJ.exp() * (teacher_RJ - new_RJ)).sum(-1)
 
 
 def log_tail(logprobs_RJ: Tensor) -> Tensor:

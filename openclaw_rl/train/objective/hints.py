@@ -43,12 +43,17 @@ def subset(student_RK: Tensor, teacher_RK: Tensor, mode: SubsetMode) -> tuple[Te
     """Ids and validity, [R, J]. An overlap can be empty; in a union what both have counts once, as the student's."""
     match mode:
         case "student":
-            return student_RK, torch.ones_like(student_RK, dtype=torch.bool)
+            return whole(student_RK)
         case "teacher":
-            return teacher_RK, torch.ones_like(teacher_RK, dtype=torch.bool)
+            return whole(teacher_RK)
         case "overlap":
             return student_RK, contained(student_RK, teacher_RK)
         case "union":
             is_new_RK = ~contained(teacher_RK, student_RK)
             ids_RJ = torch.cat((student_RK, teacher_RK), dim=-1)
             return ids_RJ, torch.cat((torch.ones_like(is_new_RK), is_new_RK), dim=-1)
+
+
+def whole(ids_RJ: Tensor) -> tuple[Tensor, Tensor]:
+    """These ids, each of them a member."""
+    return ids_RJ, torch.ones_like(ids_RJ, dtype=torch.bool)

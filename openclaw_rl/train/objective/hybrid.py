@@ -23,13 +23,13 @@ import torch
 from torch import Tensor
 
 from openclaw_rl.train.objective.aggregate import sample_mean
-from openclaw_rl.train.objective.distillation import reverse_kl_with_tail, token_loss, topk_loss
-from openclaw_rl.train.objective.hints import overlap_sizes, select_hints, subset
+from openclaw_rl.train.objective.distillation import forward_kl, reverse_kl_with_tail, token_loss, topk_loss
+from openclaw_rl.train.objective.hints import overlap_sizes, select_hints, subset, whole
 from openclaw_rl.train.objective.penalties import kl_to_base, value_loss
 from openclaw_rl.train.objective.policy import clipped_surrogate, importance_weights, sequence_log_ratio
 from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.objective.sample import Expected, Guidance, SampleTensors, Target
-from openclaw_rl.train.objective.settings import LossSettings
+from openclaw_rl.train.objective.settings import Distillation, LossSettings
 from openclaw_rl.train.objective.values import expectation
 from openclaw_rl.types.checks import require
 
@@ -59,7 +59,9 @@ def hybrid_loss(
         per_token["loss_rl"] = weights_R * rl_R
         loss_R = loss_R + sample.w_rl * per_token["loss_rl"]
     if target.guidance is not None:
-        per_token["loss_opd"], found = _distillation_term(new_RJ, target.guidance, weights_R, settings)
+        per_token["loss_opd"], found = _distillation_term(
+            new_RJ, target.guidance, weights_R, settings, _way(sample, settings)
+        )
         per_token.update(found)
         loss_R = loss_R + sample.w_opd * per_token["loss_opd"]
     if target.base is not None:
@@ -95,23 +97,28 @@ def _policy_term(new_R: Tensor, sample: SampleTensors, target: Target, settings:
     )
 
 
+def _way(sample: SampleTensors, settings: LossSettings) -> Distillation:
+    """How the teacher of a sample is distilled."""
+    return "forward_kl" if sample.is_demonstration else settings.distillation
+
+
 def _distillation_term(
-    new_RJ: Tensor, guidance: Guidance, weights_R: Tensor, settings: LossSettings
+    new_RJ: Tensor, guidance: Guidance, weights_R: Tensor, settings: LossSettings, way: Distillation
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of each token before w_opd, and what there is to see of it."""
-    loss_R, found = _distil(new_RJ, guidance, weights_R, settings)
+    loss_R, found = _distil(new_RJ, guidance, weights_R, settings, way)
     names = {"clipped": "clipped_opd", "gap": "teacher_gap", "size": "subset_size"}
     seen = {"overlap": guidance.overlap, "hint": guidance.chosen}
     return loss_R, seen | {names[name]: value for name, value in found.items()}
 
 
 def _distil(
-    new_RJ: Tensor, guidance: Guidance, weights_R: Tensor, settings: LossSettings
+    new_RJ: Tensor, guidance: Guidance, weights_R: Tensor, settings: LossSettings, way: Distillation
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Importance weights are for the token that was drawn: of the three ways only token-level OPD rests on it."""
+    """Importance weights are for the token that was drawn: of the four ways only token-level OPD rests on it."""
     old_RJ, teacher_RJ, valid_RJ = guidance.old, guidance.teacher, guidance.valid
     limits = {"gap_clip": settings.adv_diff_clip, "clip_low": settings.clip_low, "clip_high": settings.clip_high}
-    match settings.distillation:
+    match way:
         case "topk":
             return topk_loss(new_RJ, old_RJ, teacher_RJ, valid_RJ, **limits)
         case "token":
@@ -119,6 +126,9 @@ def _distil(
             return weights_R * loss_R, found
         case "reverse_kl":
             return reverse_kl_with_tail(new_RJ, teacher_RJ, valid_RJ), {"size": valid_RJ.sum(-1)}
+        case "forward_kl":
+            gap_R = (teacher_RJ.exp() * (teacher_RJ - old_RJ).abs()).sum(-1)
+            return forward_kl(new_RJ, teacher_RJ), {"gap": gap_R, "size": valid_RJ.sum(-1)}
 
 
 def _value_term(
@@ -198,14 +208,17 @@ class HybridLoss:
         require(needed == (values is not None), f"needs_values is {needed}, got {values}")
 
     def _guidance(self, rows: Rows, sample: SampleTensors, teachers: Sequence[Rows]) -> Guidance:
-        settings = self.settings
+        settings, way = self.settings, _way(sample, self.settings)
+        width = settings.teacher_top_k if way == "forward_kl" else settings.top_k
         student_RK, _ = rows.top_k(settings.top_k)
-        teacher_HRK = torch.stack([teacher.top_k(settings.top_k)[0] for teacher in teachers])
+        likely_HRJ = torch.stack([teacher.top_k(max(width, settings.top_k))[0] for teacher in teachers])
+        teacher_HRK = likely_HRJ[..., : settings.top_k]
         overlap_HR = overlap_sizes(student_RK, teacher_HRK)
         chosen_R = select_hints(overlap_HR, sample.mask, settings.hint_selection)
-        if settings.distillation == "token":
-            ids_RJ = sample.response_ids.unsqueeze(-1)
-            valid_RJ = torch.ones_like(ids_RJ, dtype=torch.bool)
+        if way == "token":
+            ids_RJ, valid_RJ = whole(sample.response_ids.unsqueeze(-1))
+        elif way == "forward_kl":
+            ids_RJ, valid_RJ = whole(_at(likely_HRJ, chosen_R)[:, :width])
         else:
             ids_RJ, valid_RJ = subset(student_RK, _at(teacher_HRK, chosen_R), settings.subset_mode)
         return Guidance(

@@ -37,6 +37,8 @@ class SampleTensors:
     num_candidates: int
     has_tokens: bool
     has_advantage: bool
+    is_demonstration: bool = False
+    """The teacher's own answer: what the student's likeliest tokens are there says nothing, so the teacher's teach."""
 
     @classmethod
     def of(
@@ -50,6 +52,7 @@ class SampleTensors:
         w_rl: float,
         w_opd: float,
         num_candidates: int,
+        is_demonstration: bool = False,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> SampleTensors:
@@ -64,6 +67,7 @@ class SampleTensors:
             w_rl=w_rl,
             w_opd=w_opd,
             num_candidates=num_candidates,
+            is_demonstration=is_demonstration,
             has_tokens=any(loss_mask),
             has_advantage=any(counts and value != 0 for counts, value in zip(loss_mask, advantages, strict=True)),
         )
@@ -82,6 +86,7 @@ def sample_tensors(
         w_rl=sample.w_rl,
         w_opd=sample.w_opd,
         num_candidates=len(sample.candidates),
+        is_demonstration=sample.kind == "demonstration",
         dtype=dtype,
         device=device,
     )

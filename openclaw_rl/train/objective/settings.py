@@ -13,7 +13,7 @@ from openclaw_rl.types.checks import require
 
 HintSelection = Literal["sequence_optimal", "token_optimal", "shortest"]
 SubsetMode = Literal["student", "teacher", "overlap", "union"]
-Distillation = Literal["topk", "token", "reverse_kl"]
+Distillation = Literal["topk", "token", "reverse_kl", "forward_kl"]
 KlType = Literal["k1", "k2", "k3"]
 
 
@@ -31,6 +31,7 @@ class LossSettings:
     """0 = no limit."""
     kl_coef: float
     distillation: Distillation = "topk"
+    teacher_top_k: int = 16
     importance_clip: float | None = None
     """Largest importance weight; None = no correction."""
     sequence_ratio: bool = False
@@ -46,7 +47,8 @@ class LossSettings:
     def __post_init__(self) -> None:
         require(0 < self.ppo_clip_ratio < 1, f"ppo_clip_ratio must lie between 0 and 1, got {self.ppo_clip_ratio}")
         require(self.clip_high > 0, f"ppo_clip_ratio_high must be positive, got {self.clip_high}")
-        require(self.top_k > 0, f"top_k must be positive, got {self.top_k}")
+        for name in ("top_k", "teacher_top_k"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}")
         for name in ("adv_diff_clip", "kl_coef", "entropy_coef"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
         require(self.importance_clip is None or self.importance_clip > 0, "importance_clip must be positive, or null")

@@ -10,6 +10,7 @@ from openclaw_rl.types.checks import require
 
 Teacher = Literal["base", "current", "ema", "path"]
 Batching = Literal["tree", "plain"]
+Demonstrations = Literal["off", "turns", "turns_and_exercises"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,7 @@ class TrainSettings:
     lora_dropout: float
     lora_target_modules: tuple[str, ...]
     custom_loss: str | None
+    demonstrations: Demonstrations
 
     def __post_init__(self) -> None:
         require(self.teacher != "path" or self.teacher_path is not None, "training.teacher: path needs teacher_path")

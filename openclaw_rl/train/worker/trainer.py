@@ -36,7 +36,16 @@ from openclaw_rl.train.worker.speaking import answers
 from openclaw_rl.train.worker.step import OutOfMemory, StepOutcome, StepTaker
 from openclaw_rl.train.worker.student import Model, NetworkModel, Student
 from openclaw_rl.train.worker.teacher import Teacher
-from openclaw_rl.types import Sample, ScoreOrder, ScoreReport, StepOrder, StepReport, WeightsRef, version_label
+from openclaw_rl.types import (
+    BASE_VERSION,
+    Sample,
+    ScoreOrder,
+    ScoreReport,
+    StepOrder,
+    StepReport,
+    WeightsRef,
+    version_label,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +124,11 @@ class TorchTrainer:
         samples: tuple[Sample, ...] = ()
         while True:
             line = self._load(order, settings)
-            samples = samples or (*order.samples, *self._anchors(order, settings), *self._exercises(line, order))
+            samples = samples or (
+                *order.samples,
+                *self._anchors(order, settings),
+                *self._exercises(line, order, settings),
+            )
             self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
             taker = self._taker(line, order, settings)
             try:
@@ -139,18 +152,20 @@ class TorchTrainer:
             said = self._base_answers[prompt]
             yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
 
-    def _exercises(self, line: _Line, order: StepOrder) -> Iterator[Sample]:
+    def _exercises(self, line: _Line, order: StepOrder, settings: TrainSettings) -> Iterator[Sample]:
+        """Answered by the student, or shown by the base model, which reads the wish behind the question."""
         given = order.exercises
+        shown = settings.demonstrations == "turns_and_exercises"
         said = answers(
-            line.student.reader,
-            [one.prompt_ids for one in given],
+            self._base.reader if shown else line.student.reader,
+            [one.hinted_ids if shown else one.prompt_ids for one in given],
             stop_token_ids=order.stop_token_ids,
             max_tokens=EXERCISE_TOKENS,
             temperatures=[one.temperature for one in given],
             seed=order.seed * 1009 + order.number,
         )
         for at, (one, ids) in enumerate(zip(given, said, strict=True)):
-            by = version_label(order.line, order.parent_number)
+            by = BASE_VERSION if shown else version_label(order.line, order.parent_number)
             yield own_sample("exercise", one, ids, name=f"exercise {at}", line=order.line, version=by)
 
     @cached_property

@@ -13,6 +13,7 @@ _ADDED = {
         "ALTER TABLE session DROP COLUMN closed_seq",
         "DELETE FROM meta WHERE name = 'closed_seq'",
         "ALTER TABLE turn DROP COLUMN retrievable",
+        "ALTER TABLE sample DROP COLUMN response_ids",
     ),
     9: (
         "ALTER TABLE version ADD COLUMN path TEXT NOT NULL DEFAULT ''",

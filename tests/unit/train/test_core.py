@@ -189,6 +189,7 @@ def test_every_subset_and_selection(subset_mode: SubsetMode, hint_selection: Hin
     [
         {"distillation": "token"},
         {"distillation": "reverse_kl"},
+        {"distillation": "forward_kl"},
         {"kl_coef": 0.3},
         {"entropy_coef": 0.2},
         {"loss_per_token": True},

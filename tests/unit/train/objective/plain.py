@@ -99,6 +99,10 @@ def reverse_kl(new: Row, teacher: Row, members: set[int]) -> float:
     return loss + (1 - inside) * (math.log(1 - inside) - math.log(1 - inside_teacher))
 
 
+def forward_kl(new: Row, teacher: Row, members: Sequence[int]) -> float:
+    return sum(math.exp(teacher[v]) * (teacher[v] - new[v]) for v in members)
+
+
 def kl(new: float, base: float, kind: str) -> float:
     d = new - base
     return {"k1": d, "k2": d * d / 2, "k3": clip(math.exp(min(-d, 700)) - 1 + d, -10, 10)}[kind]
@@ -148,6 +152,7 @@ def hybrid(
     mode: str,
     gap_clip: float,
     distillation: str = "topk",
+    teacher_k: int = 16,
     importance_clip: float | None = None,
     sequence_ratio: bool = False,
     dual: float | None = None,
@@ -179,8 +184,10 @@ def hybrid(
                 gap = teacher[y] - old[y]
                 gap = clip(gap, -gap_clip, gap_clip) if gap_clip > 0 else gap
                 loss += case.w_opd * weight * surrogate(new[y] - old[y], gap, low, high)[0]
-            else:
+            elif distillation == "reverse_kl":
                 loss += case.w_opd * reverse_kl(new, teacher, members)
+            else:
+                loss += case.w_opd * forward_kl(new, teacher, top_k(teacher, teacher_k))
         loss += kl_coef * kl(new[y], case.base[i][y], kl_type) - entropy_coef * entropy(new)
         losses.append(loss)
     return losses

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from openclaw_rl.train.objective.distillation import (
+    forward_kl,
     log_tail,
     reverse_kl_with_tail,
     subset_weights,
@@ -103,6 +104,36 @@ def test_gradients(seed: int) -> None:
     assert torch.autograd.gradcheck(topk, new)
     assert torch.autograd.gradcheck(token, new)
     assert torch.autograd.gradcheck(lambda x: reverse_kl_with_tail(x, teacher, valid_RJ), new)
+
+
+def test_the_forward_kl_is_the_formula_and_its_gradient_is_that_of_the_kl() -> None:
+    new_RV, _, teacher_RV, _, _ = rows(3)
+    logits = new_RV.clone().requires_grad_()
+    new, teacher = logits.log_softmax(-1), teacher_RV.log_softmax(-1)
+    loss = forward_kl(new, teacher)
+    torch.testing.assert_close(
+        loss, torch.nn.functional.kl_div(new, teacher, log_target=True, reduction="none").sum(-1)
+    )
+    (grad,) = torch.autograd.grad(loss.sum(), logits)
+    torch.testing.assert_close(grad, new_RV.softmax(-1) - teacher_RV.softmax(-1))
+
+
+def test_the_forward_kl_raises_a_token_that_the_student_never_says() -> None:
+    """The reason for it: the student's own top-k cannot name that token, so its loss leaves it where it is."""
+    logits = torch.tensor([[4.0, 3.0, 2.0, 1.0, -9.0]], dtype=F64, requires_grad=True)
+    teacher = torch.tensor([[0.0, 0.0, 0.0, 0.0, 6.0]], dtype=F64).log_softmax(-1)
+    new = logits.log_softmax(-1)
+    likely = teacher.topk(2).indices
+    loss = forward_kl(new.gather(-1, likely), teacher.gather(-1, likely))
+    (grad,) = torch.autograd.grad(loss.sum(), logits, retain_graph=True)
+    assert grad[0, 4] < -0.9
+    own = new.detach().topk(2).indices
+    one, two, three = (x.gather(-1, own) for x in (new, new.detach(), teacher))
+    topk, _ = topk_loss(
+        one, two, three, torch.ones_like(own, dtype=torch.bool), gap_clip=1.0, clip_low=0.2, clip_high=0.28
+    )
+    (grad,) = torch.autograd.grad(topk.sum(), logits)
+    assert grad[0, 4].abs() < 1e-3
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.3]))

@@ -23,6 +23,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"distillation": "token"},
     {"distillation": "reverse_kl", "subset_mode": "teacher"},
     {"distillation": "reverse_kl", "subset_mode": "overlap"},
+    {"distillation": "forward_kl"},
+    {"distillation": "forward_kl", "teacher_top_k": 2},
     {"importance_clip": 2.0},
     {"importance_clip": 1.1, "distillation": "token"},
     {"sequence_ratio": True},
@@ -71,6 +73,7 @@ def test_random_ragged_samples(data: st.DataObject) -> None:
     )
     chosen = settings(
         top_k=data.draw(st.integers(1, 5), label="k"),
+        teacher_top_k=data.draw(st.integers(1, 5), label="teacher's k"),
         subset_mode=data.draw(st.sampled_from(get_args(SubsetMode))),
         hint_selection=data.draw(st.sampled_from(get_args(HintSelection))),
         distillation=data.draw(st.sampled_from(get_args(Distillation))),
@@ -89,6 +92,14 @@ def test_random_ragged_samples(data: st.DataObject) -> None:
 def test_gradients_reach_the_logits(mode: SubsetMode, selection: HintSelection) -> None:
     drawn = draw(2, num_tokens=3, vocab_size=8)
     loss = HybridLoss(settings(subset_mode=mode, hint_selection=selection, kl_coef=0.1, entropy_coef=0.1))
+    target = drawn.target(loss)
+    logits = drawn.new.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(DenseRows(x, 0.7), drawn.tensors, target)[0], logits)
+
+
+def test_the_gradient_of_the_forward_kl_reaches_the_logits() -> None:
+    drawn = draw(2, num_tokens=3, vocab_size=8)
+    loss = HybridLoss(settings(distillation="forward_kl"))
     target = drawn.target(loss)
     logits = drawn.new.clone().requires_grad_()
     assert torch.autograd.gradcheck(lambda x: loss(DenseRows(x, 0.7), drawn.tensors, target)[0], logits)
