@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from openclaw_rl.cli.address import ServerGone
 from openclaw_rl.cli.client import GatewayClient, ServerRefused
 from openclaw_rl.cli.connect.clients import Client, Served, masked
+from openclaw_rl.cli.connect.openclaw import ProgramFailed, run_program
 from openclaw_rl.cli.screen import one_line
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.types import Json, split_turn_id
@@ -162,17 +162,9 @@ def run_client(store: StoreConfig, client: Client, program: str) -> FirstTurn:
     for words in client.asks:
         try:
             with tempfile.TemporaryDirectory(prefix="openclaw-rl-try-") as folder:
-                done = subprocess.run(
-                    [program, *words],
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    timeout=_PATIENCE_S,
-                    check=False,
-                )
-        except (OSError, subprocess.SubprocessError) as error:
-            return FirstTurn(ok=False, text=f"{client.name} could not be run: {type(error).__name__}")
+                done = run_program([program, *words], timeout_s=_PATIENCE_S, cwd=folder)
+        except ProgramFailed as error:
+            return FirstTurn(ok=False, text=str(error))
         if (turn := _newest_main(store, started)) is not None:
             return arrival(store, client, turn)
         said = f"exit status {done.returncode}: {one_line(masked(done.stderr or done.stdout), 300)}"

@@ -30,6 +30,18 @@ class ProgramFailed(OpenClawError):
     """The client's own program did not do what it was asked."""
 
 
+def run_program(
+    command: Sequence[str], *, timeout_s: float, cwd: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs a client's program to its end, with nothing to read; `ProgramFailed` if it does not start or end."""
+    try:
+        return subprocess.run(
+            command, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ProgramFailed(f"{command[0]} could not be run: {type(error).__name__}") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """One setting: what it becomes, and what it was. `was_set` False: there was none."""
@@ -171,17 +183,7 @@ class OpenClaw:
             raise _failure(said or shlex.join(words), done)
 
     def _call(self, words: list[str]) -> subprocess.CompletedProcess[str]:
-        try:
-            return subprocess.run(
-                [self._program, *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            raise ProgramFailed(f"{self._program} cannot be run: {type(error).__name__}") from error
+        return run_program([self._program, *words], timeout_s=_TIMEOUT_S)
 
 
 def _is_ours(change: Change, now: Json) -> bool:
