@@ -6,8 +6,17 @@ learning_log  `protocols.LearningStore`: each query as one transaction, and who 
 """
 
 from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
+from openclaw_rl.store.sqlite.damage import had_store, told_of, trailing_bytes
 from openclaw_rl.store.sqlite.directory import database_path
 from openclaw_rl.store.sqlite.reader import StoreReader
 from openclaw_rl.store.sqlite.writer import SqliteStore
 
-__all__ = ["OLDEST_SQLITE", "SqliteStore", "StoreReader", "database_path"]
+__all__ = [
+    "OLDEST_SQLITE",
+    "SqliteStore",
+    "StoreReader",
+    "database_path",
+    "had_store",
+    "told_of",
+    "trailing_bytes",
+]

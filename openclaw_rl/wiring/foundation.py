@@ -16,8 +16,7 @@ from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, resolve_model
 from openclaw_rl.protocols import Renderer, WholeStore
 from openclaw_rl.render import load_renderer
-from openclaw_rl.store import SqliteStore
-from openclaw_rl.store.sqlite.damage import told_of
+from openclaw_rl.store import SqliteStore, told_of
 from openclaw_rl.tracking import check_tracking
 from openclaw_rl.train.losses import check_loss
 

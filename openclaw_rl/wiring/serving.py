@@ -34,7 +34,7 @@ from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import EngineHost, WholeStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
-from openclaw_rl.store.sqlite.damage import told_of
+from openclaw_rl.store import told_of
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts

@@ -26,13 +26,11 @@ from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.store import StoreReader
-from openclaw_rl.store.audit import Audited, audit
-from openclaw_rl.store.sqlite.damage import had_store, trailing_bytes
-from openclaw_rl.store.sqlite.directory import database_path
+from openclaw_rl.store import had_store
+from openclaw_rl.store.audit import Audited
 from openclaw_rl.types import TRACES_LEFT
 from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
-from openclaw_rl.views.rows import has_store, open_rows
+from openclaw_rl.views.rows import damaged_rows, has_store, open_rows, stray_bytes
 
 _MARKS = {"ok": ("✓", "green"), "remark": ("!", "yellow"), "broken": ("✗", "red")}
 _EMBEDDED_BYTES = 800_000_000
@@ -107,12 +105,11 @@ def examine_deep(store: StoreConfig) -> Iterator[CheckResult]:
     with suppress(StoreError):
         if not has_store(store):
             return
-        reader = StoreReader.open(store.data_dir, store.url)
         audited, num_damaged = Audited(), 0
-        for damage in audit(reader, audited):
+        for damage in damaged_rows(store, audited):
             num_damaged += 1
             yield checks.broken("audit", f"{damage.what}: {damage.why}", damage.remedy)
-        if behind := trailing_bytes(database_path(store.data_dir, store.url)):
+        if behind := stray_bytes(store):
             text = f"{behind} bytes stand behind the end of the database"
             yield checks.remark("audit", text, "nothing to do: they are no part of it")
         yield checks.check_audited(audited, num_damaged)

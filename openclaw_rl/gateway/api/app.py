@@ -25,6 +25,7 @@ from openclaw_rl.gateway.answer.pinning import versions_for
 from openclaw_rl.gateway.answer.prompt import Desk, count_prompt
 from openclaw_rl.gateway.api import feedback
 from openclaw_rl.gateway.api.dialects.chat import CHAT
+from openclaw_rl.gateway.api.dialects.errors import error_body_of
 from openclaw_rl.gateway.api.dialects.messages import MESSAGES
 from openclaw_rl.gateway.api.dialects.messages.request import parse_count
 from openclaw_rl.gateway.api.dialects.responses import RESPONSES, ResponseName, no_response, not_kept, stored_response
@@ -160,14 +161,14 @@ class App:
         except (OpenClawError, web.HTTPException) as error:
             if request.writer.output_size > 0:
                 return _cut_off(request)
-            return _refusal(error, _error_body(request))
+            return _refusal(error, error_body_of(request.path))
         except ConnectionError:
             # The client closed its end while we wrote; the exchange has kept what there was.
             return web.Response(status=CLIENT_GONE)
         except Exception:
             # The boundary of the process towards strangers: whatever went wrong, they get JSON and no traceback.
             log.exception("unexpected error", extra={"route": _route(request)})
-            body = _error_body(request)
+            body = error_body_of(request.path)
             return _json(500, body("something went wrong; the server's log has the reason", status=500))
 
     def _record(self, request: web.Request, status: int, seconds: float) -> None:
@@ -440,12 +441,6 @@ class App:
         for _, completion in exchange.answers:
             self._metrics.sampled_tokens.inc(len(completion.token_ids))
             self._metrics.turns.labels(exchange.kind, completion.finish_reason).inc()
-
-
-def _error_body(request: web.Request) -> ErrorBody:
-    """How the clients of this path expect their errors."""
-    speaks_messages = request.path == "/v1/messages" or request.path.startswith("/v1/messages/")
-    return (MESSAGES if speaks_messages else CHAT).error_body
 
 
 def _refusal(error: OpenClawError | web.HTTPException, error_body: ErrorBody) -> web.Response:

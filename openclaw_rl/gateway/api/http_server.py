@@ -18,7 +18,8 @@ from aiohttp.web_protocol import RequestHandler
 from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.access.shares import Held
-from openclaw_rl.gateway.api.dialects.errors import openai_error
+from openclaw_rl.gateway.api.dialects.errors import error_body_of, openai_error
+from openclaw_rl.gateway.api.dialects.spoken import ErrorBody
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -110,7 +111,8 @@ def _guarded(
 
     async def guarded(request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("expect", "100-continue").lower() != "100-continue":
-            return _json_error(HTTPStatus.EXPECTATION_FAILED, "the only Expect that is met is 100-continue")
+            told = "the only Expect that is met is 100-continue"
+            return _json_error(HTTPStatus.EXPECTATION_FAILED, told, error_body_of(request.path))
         try:
             return await handle(request)
         except ConnectionError:
@@ -149,6 +151,6 @@ def unpack(raw: bytes, encoding: str, *, max_bytes: int) -> bytes:
     return body
 
 
-def _json_error(status: int, message: str) -> web.Response:
-    body = openai_error(message, status=status)
+def _json_error(status: int, message: str, error_body: ErrorBody = openai_error) -> web.Response:
+    body = error_body(message, status=status)
     return web.Response(status=status, body=body, content_type="application/json", headers=SECURITY_HEADERS)

@@ -56,8 +56,8 @@ async def test_a_poisoned_sample_is_found_and_the_others_are_learned_from(
 async def test_a_place_that_cannot_be_written_to_is_a_delay(tiny: Path, tmp_path: Path) -> None:
     """First no folder can be made, then the new name is taken by something that is no checkpoint."""
     folder = tmp_path / "versions"
-    folder.write_text("a file in the place of the folder")
     async with await SqliteStore.open(tmp_path) as store:
+        folder.write_text("a file in the place of the folder")
         await put_samples(store, [sample(0)])
         releaser = make_releaser(store)
         await releaser.restore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 
+from openclaw_rl.gateway.api.dialects.spoken import ErrorBody
 from openclaw_rl.gateway.api.dialects.wire import clipped
 
 _KINDS = {
@@ -32,3 +33,9 @@ def anthropic_error(message: str, *, status: int, param: str | None = None, code
     kind = {**_KINDS, 413: "request_too_large"}.get(status, other)
     text = f"{param[:200]}: {message}" if param and param not in message else message
     return orjson.dumps({"type": "error", "error": {"type": kind, "message": clipped(text)}})
+
+
+def error_body_of(path: str) -> ErrorBody:
+    """How the clients of this path expect their errors."""
+    speaks_messages = path == "/v1/messages" or path.startswith("/v1/messages/")
+    return anthropic_error if speaks_messages else openai_error

@@ -101,11 +101,11 @@ async def test_a_user_leaves_with_the_whole_line_and_nobody_elses(store: SqliteS
 
 async def test_a_user_leaves_the_line_of_an_environment_too(store: SqliteStore, tmp_path: Path) -> None:
     await learned(store, tmp_path)
-    await put_samples(store, [sample(0, session="agent", id="agent.0", line="env:box")])
     episode = Episode(id="e", environment="box", task="t", group="g", attempt=0)
-    session = await store.lessons.get_session("agent")
-    assert session is not None
-    await store.put_session(replace(session, user="local", episode=episode))
+    session = Session(id="agent", user="local", client="test", opened_at=1.0, last_seen_at=1.0)
+    await store.put_session(session)
+    await put_samples(store, [sample(0, session="agent", id="agent.0", line="env:box")])
+    await store.put_session(replace(session, episode=episode))
     await take(store, replace(planned(1, 0, "agent.0"), line="env:box"))
     told = await commands(store, tmp_path).forget(user="local")
     assert (told["sessions"], told["deleted"]) == (3, ["v1", "v2", "v1-env.box"])
