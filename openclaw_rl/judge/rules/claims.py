@@ -17,7 +17,7 @@ from itertools import takewhile
 
 from openclaw_rl.judge.rules.clauses import MOVES_ON
 from openclaw_rl.judge.rules.matter import asks_fact, form_part, is_about, shows_code
-from openclaw_rl.judge.rules.reactions import UNREAD, last_said, read_findings, said_after, score_of, told_in
+from openclaw_rl.judge.rules.reactions import UNREAD, last_said, read_findings, said_after, sign_of, told_in
 from openclaw_rl.judge.rules.similarity import content
 from openclaw_rl.types import Evidence, Message, Verdict, Vote
 
@@ -69,7 +69,7 @@ def _matter(messages: Sequence[Message]) -> str:
         message, reply = messages[place], messages[place - 1]
         if message.role == "user" and reply.role == "assistant":
             findings = read_findings(last_said(messages[: place - 1]), reply.content, [message.content])
-            if (score_of(findings)[0] or 0) > 0 and any(finding.rule == MOVES_ON for finding in findings):
+            if (sign_of(findings) or 0) > 0 and any(finding.rule == MOVES_ON for finding in findings):
                 return message.content
     return next((message.content for message in messages if message.role == "user"), "")
 
@@ -77,7 +77,7 @@ def _matter(messages: Sequence[Message]) -> str:
 def _claimed_now(evidence: Evidence) -> list[str]:
     """What the reaction claims; nothing where it is kind as a whole: then statements are about what comes next."""
     request, reply, said = last_said(evidence.request), evidence.reply.content, said_after(evidence)
-    is_kind = (score_of(read_findings(request, reply, said))[0] or 0) > 0
+    is_kind = (sign_of(read_findings(request, reply, said)) or 0) > 0
     return [] if is_kind else _claims(request, reply, said)
 
 

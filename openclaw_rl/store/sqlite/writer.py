@@ -307,7 +307,7 @@ class SqliteStore:
                 self._remember(write.key, write.trunk)
             if write.op is Op.TURN:
                 self.lessons.woken("watch").set()
-            if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
+            if write.op in (Op.NEXT_STATE, Op.FEEDBACK, Op.SKIP):
                 self.lessons.woken("judge").set()
             if write.op is Op.CLOSE:
                 self.lessons.woken("credit").set()

@@ -78,7 +78,7 @@ def test_a_missing_setting_is_named(overrides: list[str], missing: str) -> None:
 @pytest.mark.parametrize("name", ["self", "model"])
 def test_a_judge_that_samples_needs_an_engine(name: str, tmp_path: Path) -> None:
     with pytest.raises(JudgeError, match=f"the judge {name} needs an engine"):
-        make_judges(_config(f"evaluation.judge={name}", f"evaluation.judge_path={tmp_path}"))
+        make_judges(_config(f"evaluation.judge={name}", *([f"evaluation.judge_path={tmp_path}"] * (name == "model"))))
 
 
 def test_the_loop_waits_for_a_judge_longer_than_all_its_votes_on_a_turn_may_take() -> None:
