@@ -21,6 +21,8 @@ from openclaw_rl.types import (
     Exercise,
     Feedback,
     GenerateRequest,
+    Hidden,
+    HiddenRequest,
     Json,
     JudgedTurn,
     Judgement,
@@ -81,6 +83,13 @@ class Engine(Protocol):
     async def state(self) -> EngineState: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class HiddenReader(Protocol):
+    """An engine may have this too; `Capabilities.hidden` says whether it does."""
+
+    async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]: ...
 
 
 class EngineHost(Protocol):

@@ -26,8 +26,9 @@ EMBEDDED = Capabilities(
     full_weights=True,
     images=False,
     max_context=None,
+    hidden=True,
 )
-SCRIPTED = replace(EMBEDDED, has_weights=False)
+SCRIPTED = replace(EMBEDDED, has_weights=False, hidden=False)
 
 _EMBEDDED_OPTIONS = (
     *("device", "dtype", "weights", "threads", "context_window"),
