@@ -204,8 +204,11 @@ class Judge(Protocol):
     since the judge is not believed. `close` ends what it needs.
     """
 
-    name: str
-    prompt_version: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt_version(self) -> str: ...
 
     async def judge(self, evidence: Evidence) -> Verdict: ...
 

@@ -48,10 +48,16 @@ class Composed:
     def __init__(self, judges: Sequence[Judge], *, deadline_s: float | None = None) -> None:
         if not judges:
             raise JudgeError("there must be at least one judge; name it in evaluation.judge")
-        self.name = "+".join(judge.name for judge in judges)
-        self.prompt_version = "+".join(judge.prompt_version for judge in judges)
         self._judges = tuple(judges)
         self._deadline_s = deadline_s
+
+    @property
+    def name(self) -> str:
+        return "+".join(judge.name for judge in self._judges)
+
+    @property
+    def prompt_version(self) -> str:
+        return "+".join(judge.prompt_version for judge in self._judges)
 
     async def judge(self, evidence: Evidence) -> Verdict:
         return (await self.decide(evidence)).verdict
