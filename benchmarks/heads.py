@@ -27,7 +27,7 @@ from openclaw_rl.engine.registry import make_host
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.heads import HeadsJudge
 from openclaw_rl.judge.heads.check import SURE
-from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, Example, Reaction, load
+from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, Example, Said, load
 from openclaw_rl.judge.heads.fit import read_states
 from openclaw_rl.judge.heads.model import GramHeads, Heads, HiddenHeads, Opinion
 from openclaw_rl.judge.heads.regression import Floats
@@ -56,7 +56,7 @@ class Known(States):
         self._hidden = hidden
         self._mean = np.mean(list(hidden.values()), axis=0)
 
-    async def read(self, reactions: Sequence[Reaction]) -> Floats:
+    async def read(self, reactions: Sequence[Said]) -> Floats:
         # An earlier reaction of a conversation is no example of its own: it counts as one of which the model holds what
         # it holds of all, so that its n-grams decide.
         return np.array([self._hidden.get(one.prompt, self._mean) for one in reactions])

@@ -33,11 +33,11 @@ class Means:
     renderer: Renderer | None
     judge_engine: Engine | None
     judge_renderer: Renderer | None
-    served: Served | None
+    served: ServedModel | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedModel:
     """The served model, where its engine gives hidden states: what heads are read from, and where they are kept."""
 
     reader: HiddenReader
@@ -65,7 +65,7 @@ def make_judges(
     renderer: Renderer | None = None,
     judge_engine: Engine | None = None,
     judge_renderer: Renderer | None = None,
-    served: Served | None = None,
+    served: ServedModel | None = None,
 ) -> list[Judge]:
     """The configured judges, in the order in which they are asked.
 

@@ -17,7 +17,7 @@ from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
-from openclaw_rl.judge.registry import JUDGES, Served, judges_in, make_judges
+from openclaw_rl.judge.registry import JUDGES, ServedModel, judges_in, make_judges
 from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
 from openclaw_rl.protocols import (
@@ -76,13 +76,13 @@ class JudgingParts:
             await judge.close()
 
 
-def served_model(foundation: Foundation, engine: Engine) -> Served | None:
+def served_model(foundation: Foundation, engine: Engine) -> ServedModel | None:
     """What heads are read from; None where the engine gives no hidden states."""
     can = capabilities_of(foundation.config.engine).hidden
     if not can or not isinstance(engine, HiddenReader):
         return None
     model = foundation.model
-    return Served(
+    return ServedModel(
         reader=engine,
         renderer=foundation.renderer,
         folder=model.path,

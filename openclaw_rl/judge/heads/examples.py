@@ -27,7 +27,7 @@ _HEAD = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
+class Said:
     """What is read: the last request, the reply, and what was said after it."""
 
     request: str
@@ -40,7 +40,7 @@ class Reaction:
         return f"User: {self.request[-_TAIL:]}\n\nAssistant: {self.reply[-_TAIL:]}\n\nUser: {self.said[:_HEAD]}"
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Reaction:
+    def of(cls, evidence: Evidence) -> Said:
         request = next((m.content for m in reversed(evidence.request) if m.role == "user"), "")
         return cls(request, evidence.reply.content, "\n".join(said_in(evidence)))
 
@@ -59,8 +59,8 @@ class Example:
     matter: bool | None
 
     @cached_property
-    def reaction(self) -> Reaction:
-        return Reaction(self.said[-2], self.said[-1], self.next)
+    def reaction(self) -> Said:
+        return Said(self.said[-2], self.said[-1], self.next)
 
     @cached_property
     def evidence(self) -> Evidence:

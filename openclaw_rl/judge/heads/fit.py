@@ -1,19 +1,13 @@
-"""Fits heads: those that are shipped (`python -m openclaw_rl.judge.heads.fit`), and a model's own at its first start.
+"""Labelled reactions, read through an engine -> heads: those that are shipped (`wiring/heads.py`), and a model's own.
 
-    python -m openclaw_rl.judge.heads.fit [--model NAME]
-
-writes grams.npz and NAME.npz beside this file; it starts the embedded engine and reads each example once: four minutes
-on two cores. For another model `fit_for` does the same with the engine that serves, in the background, and stops to
-read when `BUDGET_S` are over: the examples come in an order that mixes writers, so the first of them stand for all.
+A model's own are fitted at its first start, in the background, with the engine that serves. Reading stops when
+`BUDGET_S` are over: the examples come in an order that mixes writers, so the first of them stand for all.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
-import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,12 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from openclaw_rl.config import Config, load_config
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads.check import Passed, check_opinions
 from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, Example, load
 from openclaw_rl.judge.heads.model import (
-    GRAMS_FILE,
     GramHeads,
     Heads,
     HiddenHeads,
@@ -36,7 +28,6 @@ from openclaw_rl.judge.heads.model import (
 )
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.judge.heads.states import States
-from openclaw_rl.protocols import EngineHost, Renderer
 
 log = logging.getLogger(__name__)
 
@@ -97,43 +88,3 @@ async def heads_for(states: States, folder: Path, name: str, cache: Path) -> Hea
     await asyncio.to_thread(heads.hidden.save, file, model=model)
     log.info("heads fitted", extra={"model": name, "check": str(passed)})
     return heads
-
-
-async def _ship(config: Config) -> Passed:
-    """Fits both kinds on all examples and writes them beside this file."""
-    from openclaw_rl.engine.registry import make_host
-    from openclaw_rl.judge.heads.states import middle_layer
-    from openclaw_rl.model.files import resolve_model
-    from openclaw_rl.render import load_renderer
-
-    files = resolve_model(config.model)
-    renderer = load_renderer(files.path, files.name, files.tokenizer_path)
-    with tempfile.TemporaryDirectory(prefix="heads-") as folder:
-        host = make_host(config.engine, files, Path(folder) / "engine.sock")
-        return await _ship_with(host, renderer, files.path, files.name, middle_layer(files.path))
-
-
-async def _ship_with(host: EngineHost, renderer: Renderer, folder: Path, name: str, layer: int) -> Passed:
-    running = asyncio.create_task(host.run())
-    try:
-        await host.wait_ready()
-        states = States(host.engine, renderer, layer=layer, timeout_s=600.0)  # type: ignore[arg-type]
-        await asyncio.to_thread(GramHeads.fitted(load(EXAMPLES)).save, GRAMS_FILE)
-        heads = Heads(GramHeads.shipped(), await fit_for(states, budget_s=None))
-        heads.hidden.save(shipped_file(name), model=model_digest(folder))
-        return await check_heads(heads, states)
-    finally:
-        await host.stop()
-        await running
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Fit the heads that are shipped.")
-    parser.add_argument("--model", default=None, help="fit for this model instead of the embedded one")
-    name = parser.parse_args().model
-    config = load_config(overrides=[] if name is None else [f"model.name={name}"]).config
-    sys.stdout.write(f"{asyncio.run(_ship(config))}\n")
-
-
-if __name__ == "__main__":
-    main()

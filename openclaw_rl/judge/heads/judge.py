@@ -1,7 +1,7 @@
 """Evidence -> a verdict: the heads where they are sure, else the rules where they are, else nobody.
 
-    people wrote         heads at SURE or more; else what the rules read as praise or blame; else abstained, as where the
-                         two contradict each other
+    people wrote         heads at SURE or more; else what the rules read as praise or blame; else abstained, as is
+                         where the two contradict each other
     only tools answered  the rules
     words to the judge   the rules, which know such words
 
@@ -19,12 +19,11 @@ from dataclasses import replace
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads.check import MATTER, SURE
-from openclaw_rl.judge.heads.examples import Reaction
+from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.model import CODE, Heads, Opinion
 from openclaw_rl.judge.heads.states import States
 from openclaw_rl.judge.hints import accept_hints
-from openclaw_rl.judge.rules import RulesJudge
-from openclaw_rl.judge.rules.claims import Standing, is_spoofed, standing_of
+from openclaw_rl.judge.rules import RulesJudge, Standing, is_spoofed, standing_of
 from openclaw_rl.types import Evidence, Score, Verdict, Vote
 
 log = logging.getLogger(__name__)
@@ -33,6 +32,8 @@ HINT, LONE_HINT = 0.5, 0.7
 """Probability of a correction from which the words are a hint: beside a bad score, and where no score is sure."""
 MATTER_OF_FACT = 0.15
 """As MATTER, for hints where a question of fact was answered: there most that is said is about the fact."""
+MIN_HINT_CHARS = 3
+"""A person's own words may be short: "list!", and in Chinese three characters say much."""
 _EARLIER = 6
 """Reactions before this one that are read for claims: the last ones."""
 
@@ -55,7 +56,7 @@ class HeadsJudge:
     async def judge(self, evidence: Evidence) -> Verdict:
         self._begin()
         by_rules = self._rules.verdict(evidence)
-        reaction = Reaction.of(evidence)
+        reaction = Said.of(evidence)
         if self._ready is None or not reaction.said.strip() or is_spoofed(reaction.said):
             return _named("rules", by_rules)
         try:
@@ -71,8 +72,8 @@ class HeadsJudge:
         standing = await asyncio.to_thread(standing_of, evidence)
         if standing.is_free:
             return verdict
-        reaction = Reaction.of(evidence)
-        reactions = [reaction, *(Reaction(*one) for one in standing.earlier[-_EARLIER:])]
+        reaction = Said.of(evidence)
+        reactions = [reaction, *(Said(*one) for one in standing.earlier[-_EARLIER:])]
         try:
             now, *before = await self._opinions(reactions)
         except JudgeError as error:
@@ -106,12 +107,12 @@ class HeadsJudge:
             self.trouble = str(error)
             log.warning("the rules judge alone: %s", error)
 
-    async def _opinions(self, reactions: Sequence[Reaction]) -> list[Opinion]:
+    async def _opinions(self, reactions: Sequence[Said]) -> list[Opinion]:
         assert self._ready is not None
         heads, states = self._ready
         return heads.opinions(reactions, await states.read(reactions))
 
-    def _decided(self, evidence: Evidence, reaction: Reaction, opinion: Opinion, by_rules: Verdict) -> Verdict:
+    def _decided(self, evidence: Evidence, reaction: Said, opinion: Opinion, by_rules: Verdict) -> Verdict:
         heads = f"heads: {opinion.score:+d} at {opinion.sureness:.2f}"
         is_sure, rules = opinion.sureness >= SURE, by_rules.score or 0
         score: Score | None
@@ -132,7 +133,7 @@ class HeadsJudge:
             raw=f"heads: {opinion.hint:.2f}",
         )
         votes = (*(() if score is None else (Vote(question="score", score=score, raw=raw),)), hint)
-        hints = accept_hints(votes, evidence, max_candidates=self._max_candidates)
+        hints = accept_hints(votes, evidence, max_candidates=self._max_candidates, min_chars=MIN_HINT_CHARS)
         if score is None:
             return Verdict(outcome="abstained", reason=raw, votes=votes, hints=hints)
         return Verdict(outcome="scored", score=score, reason=raw, votes=votes, hints=hints)
@@ -143,9 +144,7 @@ def quoted(said: str) -> str:
     return " ".join(said.split())
 
 
-def _marked(
-    verdict: Verdict, standing: Standing, reaction: Reaction, now: Opinion, before: Sequence[Opinion]
-) -> Verdict:
+def _marked(verdict: Verdict, standing: Standing, reaction: Said, now: Opinion, before: Sequence[Opinion]) -> Verdict:
     is_claim = now.matter >= MATTER and verdict.score != 1 and not standing.shows_code
     told = [
         *standing.told,

@@ -19,8 +19,8 @@ import numpy as np
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads import grams
-from openclaw_rl.judge.heads.examples import EXAMPLES, FOLDER, Example, Reaction, digest
-from openclaw_rl.judge.heads.regression import BinaryRows, DenseRows, Floats, Ints, Regression, fit
+from openclaw_rl.judge.heads.examples import EXAMPLES, FOLDER, Example, Said, digest
+from openclaw_rl.judge.heads.regression import DenseMatrix, Floats, GramMatrix, Ints, Regression, fit
 from openclaw_rl.types import Score
 
 CODE = 1
@@ -67,7 +67,7 @@ class GramHeads:
         heads: dict[str, Regression] = {}
         for question, num_classes in QUESTIONS.items():
             kept, classes = _classes(question, examples)
-            rows = BinaryRows([features[at] for at in kept], grams.NUM_FEATURES)
+            rows = GramMatrix([features[at] for at in kept], grams.NUM_FEATURES)
             heads[question] = fit(rows, classes, num_classes=num_classes, l2=_L2_GRAMS, num_iterations=150)
         return cls(heads)
 
@@ -77,11 +77,11 @@ class GramHeads:
         return cls(_load(GRAMS_FILE, _wanted("")).heads)
 
     def save(self, file: Path) -> None:
-        _save(file, _Stored(heads=self.heads, meta=_wanted("")), np.float16)
+        _save(file, _Kept(heads=self.heads, meta=_wanted("")), np.float16)
 
     def probabilities(self, texts: Sequence[str]) -> dict[str, Floats]:
         """[N, C] for each question."""
-        rows = BinaryRows([grams.features(text) for text in texts], grams.NUM_FEATURES)
+        rows = GramMatrix([grams.features(text) for text in texts], grams.NUM_FEATURES)
         return {question: head.probabilities(rows) for question, head in self.heads.items()}
 
 
@@ -104,7 +104,7 @@ class HiddenHeads:
         heads: dict[str, Regression] = {}
         for question, num_classes in QUESTIONS.items():
             kept, classes = _classes(question, examples)
-            heads[question] = fit(DenseRows(plain_NH[kept]), classes, num_classes=num_classes, l2=_L2_HIDDEN)
+            heads[question] = fit(DenseMatrix(plain_NH[kept]), classes, num_classes=num_classes, l2=_L2_HIDDEN)
         return cls(heads, layer, mean_H, scale_H)
 
     @classmethod
@@ -115,11 +115,11 @@ class HiddenHeads:
 
     def save(self, file: Path, *, model: str) -> None:
         arrays = {"mean": self.mean, "scale": self.scale}
-        _save(file, _Stored(heads=self.heads, meta={**_wanted(model), "layer": str(self.layer)}, arrays=arrays))
+        _save(file, _Kept(heads=self.heads, meta={**_wanted(model), "layer": str(self.layer)}, arrays=arrays))
 
     def probabilities(self, hidden_NH: Floats) -> dict[str, Floats]:
         """[N, C] for each question."""
-        rows = DenseRows((hidden_NH - self.mean) / self.scale)
+        rows = DenseMatrix((hidden_NH - self.mean) / self.scale)
         return {question: head.probabilities(rows) for question, head in self.heads.items()}
 
 
@@ -130,7 +130,7 @@ class Heads:
     grams: GramHeads
     hidden: HiddenHeads
 
-    def opinions(self, reactions: Sequence[Reaction], hidden_NH: Floats) -> list[Opinion]:
+    def opinions(self, reactions: Sequence[Said], hidden_NH: Floats) -> list[Opinion]:
         """One for each reaction; `hidden_NH` are the states at the ends of their prompts."""
         by_grams = self.grams.probabilities([one.said for one in reactions])
         by_hidden = self.hidden.probabilities(hidden_NH)
@@ -173,13 +173,13 @@ def _classes(question: str, examples: Sequence[Example]) -> tuple[list[int], Int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _Kept:
     heads: Mapping[str, Regression]
     meta: Mapping[str, str]
     arrays: Mapping[str, Floats] = field(default_factory=dict)
 
 
-def _save(file: Path, stored: _Stored, dtype: type[np.floating] = np.float32) -> None:
+def _save(file: Path, stored: _Kept, dtype: type[np.floating] = np.float32) -> None:
     arrays: dict[str, Any] = {name: array.astype(np.float32) for name, array in stored.arrays.items()}
     for question, head in stored.heads.items():
         arrays |= {f"{question}.weights": head.weights.astype(dtype), f"{question}.bias": head.bias}
@@ -190,7 +190,7 @@ def _save(file: Path, stored: _Stored, dtype: type[np.floating] = np.float32) ->
     partial.replace(file)
 
 
-def _load(file: Path, wanted: Mapping[str, str]) -> _Stored:
+def _load(file: Path, wanted: Mapping[str, str]) -> _Kept:
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
             arrays = {name: found[name] for name in found.files}
@@ -205,4 +205,4 @@ def _load(file: Path, wanted: Mapping[str, str]) -> _Stored:
         raise JudgeError(f"the heads in {file} cannot be read ({error}); fit them again") from error
     if other := [key for key, value in wanted.items() if meta.get(key) != value]:
         raise JudgeError(f"the heads in {file} were fitted for another {' and '.join(other)}; fit them again")
-    return _Stored(heads=heads, meta=meta, arrays={name: array.astype(np.float64) for name, array in arrays.items()})
+    return _Kept(heads=heads, meta=meta, arrays={name: array.astype(np.float64) for name, array in arrays.items()})

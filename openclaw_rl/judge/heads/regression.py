@@ -1,4 +1,4 @@
-"""Rows of numbers and their classes -> L2-regularised logistic regression; the same input gives the same weights.
+"""Matrix of numbers and their classes -> L2-regularised logistic regression; the same input gives the same weights.
 
 Accelerated gradient descent from zero, its step from the curvature, for a fixed number of iterations: the problem is
 convex, so nothing is searched. Axes: N rows, D features, C classes.
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Rows(Protocol):
+class Matrix(Protocol):
     """A matrix [N, D] that is only multiplied with."""
 
     shape: tuple[int, int]
@@ -27,7 +27,7 @@ class Rows(Protocol):
     def transposed_times(self, values_NC: Floats) -> Floats: ...
 
 
-class DenseRows:
+class DenseMatrix:
     """A matrix as it is."""
 
     def __init__(self, x_ND: Floats) -> None:
@@ -43,8 +43,8 @@ class DenseRows:
         return product
 
 
-class BinaryRows:
-    """Rows of which each has some features of equal weight and length 1 as a whole."""
+class GramMatrix:
+    """Matrix of which each has some features of equal weight and length 1 as a whole."""
 
     def __init__(self, features: Sequence[Ints], num_features: int) -> None:
         self.shape = (len(features), num_features)
@@ -69,12 +69,12 @@ class Regression:
     weights: Floats
     bias: Floats
 
-    def probabilities(self, rows: Rows) -> Floats:
+    def probabilities(self, rows: Matrix) -> Floats:
         """[N, C]"""
         return _softmax(rows.times(self.weights) + self.bias)
 
 
-def fit(rows: Rows, classes_N: Ints, *, num_classes: int, l2: float, num_iterations: int = 300) -> Regression:
+def fit(rows: Matrix, classes_N: Ints, *, num_classes: int, l2: float, num_iterations: int = 300) -> Regression:
     """The weights. Rare classes weigh more than their number, by the square root of what they lack."""
     targets_NC = np.eye(num_classes)[classes_N]
     counts_C = np.maximum(1, np.bincount(classes_N, minlength=num_classes))
@@ -96,7 +96,7 @@ def fit(rows: Rows, classes_N: Ints, *, num_classes: int, l2: float, num_iterati
     return Regression(weights_DC, bias_C)
 
 
-def _curvature(rows: Rows, row_weights_N: Floats) -> float:
+def _curvature(rows: Matrix, row_weights_N: Floats) -> float:
     """The largest eigenvalue of XᵀWX by power iteration, and a tenth more, since that comes from below."""
     vector_D1 = np.cos(np.arange(rows.shape[1], dtype=np.float64))[:, None]
     size = 1.0

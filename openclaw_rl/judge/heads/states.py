@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from openclaw_rl.errors import EngineError, JudgeError
-from openclaw_rl.judge.heads.examples import Reaction
+from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.protocols import HiddenReader, Renderer
 from openclaw_rl.types import HiddenRequest
@@ -42,7 +42,7 @@ class States:
         self._renderer = renderer
         self._timeout_s = timeout_s
 
-    async def read(self, reactions: Sequence[Reaction]) -> Floats:
+    async def read(self, reactions: Sequence[Said]) -> Floats:
         """[N, H]; JudgeError if the engine does not answer."""
         encode, most = self._renderer.encode, self._max_tokens
         sequences = await asyncio.to_thread(lambda: tuple(tuple(encode(one.prompt)[-most:]) for one in reactions))

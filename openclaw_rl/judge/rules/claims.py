@@ -36,7 +36,7 @@ class Standing:
     is_fact: bool
     shows_code: bool
     told: tuple[str, ...]
-    """What was told to be remembered, or in the request itself."""
+    """What was told to be remembered, in the request itself, or in a reaction before, as far as the rules hear it."""
     earlier: tuple[tuple[str, str, str], ...]
     """The reactions before: request, reply and what was said."""
 
@@ -47,12 +47,14 @@ def standing_of(evidence: Evidence) -> Standing:
         return Standing(True, False, False, (), ())
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
     is_code = shows_code(evidence.reply.content, question)
+    told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
+    reactions = list(_reactions(before))
     return Standing(
         is_free=False,
         is_fact=not is_code and _is_of_fact(before, evidence.reply.content),
         shows_code=is_code,
-        told=tuple(text for m in before if m.role == "user" for text in told_in(m.content, question)),
-        earlier=tuple((request, reply, "\n".join(said)) for request, reply, said in _reactions(before)),
+        told=(*told, *(claim for one in reactions for claim in _claims(*one))),
+        earlier=tuple((request, reply, "\n".join(said)) for request, reply, said in reactions),
     )
 
 

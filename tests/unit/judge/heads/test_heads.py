@@ -11,7 +11,7 @@ import pytest
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads import fit, model
 from openclaw_rl.judge.heads.check import Passed, check_opinions, check_scores
-from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, FOLDER, Reaction, load
+from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, FOLDER, Said, load
 from openclaw_rl.judge.heads.model import GramHeads, HiddenHeads
 from openclaw_rl.model.embedded import SMOLLM2
 from tests.unit.judge.heads.reading import Reader, fitted, state, states_of
@@ -37,7 +37,7 @@ def test_labels_agree_with_each_other() -> None:
 
 
 def test_a_reaction_is_read_with_what_it_is_about() -> None:
-    prompt = Reaction.of(talk("shorter", request="x" * 900 + "end?", reply="y" * 900 + "stop.")).prompt
+    prompt = Said.of(talk("shorter", request="x" * 900 + "end?", reply="y" * 900 + "stop.")).prompt
     assert prompt.startswith("User: xxx")
     assert prompt.endswith("stop.\n\nUser: shorter")
     assert len(prompt) < 650

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.heads import HeadsJudge
+from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.judge import quoted
 from openclaw_rl.judge.heads.model import Heads
 from openclaw_rl.judge.heads.states import States
+from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.types import Verdict
-from tests.unit.judge.heads.reading import Reader, fitted, judge_with
+from tests.unit.judge.heads.reading import WIDTH, Reader, fitted, judge_with
 from tests.unit.judge.talk import called, said, talk, thumbs
 
 HEADS = fitted()
@@ -103,6 +107,25 @@ async def test_until_the_heads_are_there_and_where_they_never_come_the_rules_jud
     assert "do not pass" in judge.trouble
     assert (await judge.judge(talk("thanks!", request=SKY, reply=BLUE))).score == 1
     await judge.close()
+
+
+async def test_a_wish_of_few_characters_is_a_hint_too() -> None:
+    assert (await heard("短一点", request="什么是引力？", reply="引力是物体之间的吸引。")).hints == ("短一点",)
+
+
+async def test_where_heads_and_rules_contradict_each_other_nobody_decides() -> None:
+    sure = replace(HEADS.opinions([Said("", "", "x")], np.zeros((1, WIDTH)))[0], bad=0.9, neutral=0.05, good=0.05)
+    judge = judge_with(HEADS, Reader())
+    evidence, reaction = talk("thanks!"), Said("", "", "thanks!")
+    by_rules = RulesJudge().verdict(evidence)
+    contradicted = judge._decided(evidence, reaction, replace(sure, hint=0.9), by_rules)
+    assert (contradicted.outcome, contradicted.hints) == ("abstained", ())
+    assert "contradict" in contradicted.reason
+    neutral = replace(sure, bad=0.05, neutral=0.9)
+    assert judge._decided(evidence, reaction, neutral, by_rules).score == 1
+    unsure = replace(sure, bad=0.6, neutral=0.2, good=0.2)
+    assert judge._decided(evidence, reaction, unsure, by_rules).score == 1
+    assert judge._decided(talk("hm"), reaction, unsure, RulesJudge().verdict(talk("hm"))).outcome == "abstained"
 
 
 def test_words_are_quoted_as_they_are() -> None:

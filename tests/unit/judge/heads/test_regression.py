@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from openclaw_rl.judge.heads.grams import NUM_FEATURES, features
-from openclaw_rl.judge.heads.regression import BinaryRows, DenseRows, Floats, Ints, fit
+from openclaw_rl.judge.heads.regression import DenseMatrix, Floats, GramMatrix, Ints, fit
 
 
 def loss(weights: Floats, bias: Floats, x_ND: Floats, classes_N: Ints, l2: float) -> float:
@@ -22,7 +22,7 @@ def loss(weights: Floats, bias: Floats, x_ND: Floats, classes_N: Ints, l2: float
 def test_no_step_in_any_direction_is_better() -> None:
     random = np.random.default_rng(3)
     x_ND, classes_N = random.normal(size=(60, 5)), random.integers(0, 3, size=60)
-    found = fit(DenseRows(x_ND), classes_N, num_classes=3, l2=0.05, num_iterations=2000)
+    found = fit(DenseMatrix(x_ND), classes_N, num_classes=3, l2=0.05, num_iterations=2000)
     best = loss(found.weights, found.bias, x_ND, classes_N, 0.05)
     for _ in range(50):
         moved = found.weights + 1e-3 * random.normal(size=found.weights.shape)
@@ -37,10 +37,10 @@ def test_the_same_rows_in_either_form_give_the_same_weights() -> None:
     for row, each in enumerate(sparse):
         dense[row, each] = 1 / np.sqrt(len(each))
     classes = np.array([0, 1, 1, 0])
-    one = fit(BinaryRows(sparse, 40), classes, num_classes=2, l2=0.01)
-    other = fit(DenseRows(dense), classes, num_classes=2, l2=0.01)
+    one = fit(GramMatrix(sparse, 40), classes, num_classes=2, l2=0.01)
+    other = fit(DenseMatrix(dense), classes, num_classes=2, l2=0.01)
     np.testing.assert_allclose(one.weights, other.weights, atol=1e-9)
-    again = fit(BinaryRows(sparse, 40), classes, num_classes=2, l2=0.01)
+    again = fit(GramMatrix(sparse, 40), classes, num_classes=2, l2=0.01)
     assert (again.weights == one.weights).all()
 
 
