@@ -104,7 +104,7 @@ def _turn(index: int) -> tuple[Turn, NextState]:
 
 async def measure_rules(figures: dict[str, float], *, seconds: float) -> None:
     """Turns through evidence and verdict, one after the other, by the CPU time that they take."""
-    judge = Composed(make_judges(load_config(env={}).config))
+    judge = Composed(make_judges(load_config(env={}, overrides=["evaluation.judge=rules"]).config))
     cases = [_turn(index) for index in range(256)]
     num, reading_s, judging_s = 0, 0.0, 0.0
     while reading_s + judging_s < seconds:

@@ -21,6 +21,8 @@ from openclaw_rl.types import (
     Exercise,
     Feedback,
     GenerateRequest,
+    Hidden,
+    HiddenRequest,
     Json,
     JudgedTurn,
     Judgement,
@@ -85,6 +87,13 @@ class Engine(Protocol):
     async def state(self) -> EngineState: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class HiddenReader(Protocol):
+    """An engine may have this too; `Capabilities.hidden` says whether it does."""
+
+    async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]: ...
 
 
 class EngineHost(Protocol):
@@ -199,8 +208,11 @@ class Judge(Protocol):
     since the judge is not believed. `close` ends what it needs.
     """
 
-    name: str
-    prompt_version: str
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def prompt_version(self) -> str: ...
 
     async def judge(self, evidence: Evidence) -> Verdict: ...
 

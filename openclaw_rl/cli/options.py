@@ -70,7 +70,7 @@ FLAGS: Mapping[str, Flag] = {
     "--checkpoint-dir": Flag("DIR", "Where versions go (training.save_path).", default="DIR/versions"),
     "--gpus": Flag("LIST", "The GPU that trains, by number (training.gpu_ids)."),
     "--num-epochs": Flag("N", "How often each batch is gone through (training.num_epochs)."),
-    "--judge": Flag("NAME", "rules, endpoint, self, model, function, or a chain: rules,self."),
+    "--judge": Flag("NAME", "auto, heads, rules, endpoint, self, model, function, or a chain: rules,self."),
 }
 
 

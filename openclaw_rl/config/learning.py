@@ -22,7 +22,7 @@ from pydantic import (
 from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, limited, setting
 from openclaw_rl.types import Role
 
-JudgeName = Literal["rules", "endpoint", "self", "model", "function"]
+JudgeName = Literal["auto", "heads", "rules", "endpoint", "self", "model", "function"]
 
 
 def _as_chain(value: object) -> object:
@@ -113,15 +113,15 @@ class EvaluationConfig(Section):
     """The judge: what it is, how often it votes, and what it accepts as a hint."""
 
     judge: JudgeChain = setting(
-        ("rules",),
-        "Which judge reads what followed a reply; of several, the next where one abstains. A "
-        " judge_function, judge_path, judge_model or judge_url chooses its judge.",
+        ("auto",),
+        "Which judge reads what followed a reply; of several, the next where one abstains. auto = the endpoint or the "
+        "model that is configured, if it gets known cases right, else heads on the served model, else rules.",
     )
-    judge_model: Text | None = setting(None, "Model that the endpoint judge asks for; chooses that judge.")
-    judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible; chooses that judge.")
+    judge_model: Text | None = setting(None, "Model that the endpoint judge asks for.")
+    judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible.")
     judge_api_key: Secret | None = setting(None, "Key of the endpoint judge.")
     judge_path: FsPath | None = setting(
-        None, "Weights of the model judge, a Hugging Face folder; chooses that judge. A reward class is made with it."
+        None, "Weights of the model judge, a Hugging Face folder. A reward class is made with it."
     )
     judge_function: Text | None = setting(
         None, "Your own reward function, package.module:name or file.py:name; chooses the function judge."

@@ -64,14 +64,16 @@ class Choice:
     key: str
     target: str
     value: Any = None
+    also: tuple[str, ...] = ()
+    """Values that serve as well, where somebody names one."""
 
 
 CHOICES = (
     Choice("evaluation.judge_function", "evaluation.judge", ("function",)),
-    Choice("evaluation.judge_path", "evaluation.judge", ("model",)),
-    Choice("evaluation.judge_model", "evaluation.judge", ("endpoint",)),
-    Choice("evaluation.judge_url", "evaluation.judge", ("endpoint",)),
-    Choice("training.hint_extraction_model", "evaluation.judge", ("endpoint",)),
+    Choice("evaluation.judge_path", "evaluation.judge", ("auto",), also=("model",)),
+    Choice("evaluation.judge_model", "evaluation.judge", ("auto",), also=("endpoint",)),
+    Choice("evaluation.judge_url", "evaluation.judge", ("auto",), also=("endpoint",)),
+    Choice("training.hint_extraction_model", "evaluation.judge", ("auto",), also=("endpoint",)),
     Choice("training.gae_lambda", "training.advantage", "session_gae"),
     Choice("training.gae_gamma", "training.advantage", "session_gae"),
     Choice("training.value_clip_ratio", "training.value_clip", True),
@@ -106,7 +108,8 @@ def choose(values: Mapping[str, Any], ranks: Mapping[str, int]) -> Iterator[tupl
         value = values[key] if choice.value is None else choice.value
         before = chosen_by.get(target)
         is_checkpoint = before == "evaluation.judge_function" and key == "evaluation.judge_path"
-        if is_checkpoint or _holds(values.get(target), value):
+        serves = any(_holds(values.get(target), (other,)) for other in choice.also)
+        if is_checkpoint or serves or _holds(values.get(target), value):
             continue
         if rank < rival or (rank == rival and before is None):  # named outright
             if target in _STRICT or (rank == rival and target not in _LOOSE):

@@ -1,10 +1,12 @@
 """The configured judges as one: how a verdict comes about, from top to bottom of `Composed.decide`.
 
     1  a score that the person gave outright stands: nobody is asked for another
-    2  what the person wrote beside it is read like a message of theirs
-    3  the judges are asked in their order, until one scores
-    4  the verdict of a judge that marks claims (the rules, by their word lists) is marked by it, and no other is
-    5  the explicit score, where there is one, takes the place of the one that was read; the hints stay
+    2  what the reply shows of itself (judge/findings.py) is -1 whatever anybody votes; where a person spoke, judges are
+       asked for their hints alone
+    3  what the person wrote beside a score is read like a message of theirs
+    4  the judges are asked in their order, until one scores
+    5  the verdict of a judge that marks claims (the rules, by their word lists) is marked by it, and no other is
+    6  the explicit score, where there is one, takes the place of the one that was read; the hints stay
 
 A judge that hangs or raises has failed, and the next one is asked.
 """
@@ -18,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from openclaw_rl.errors import JudgeError
+from openclaw_rl.judge import findings
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import Evidence, Message, Score, Verdict, Vote
 
@@ -45,10 +48,16 @@ class Composed:
     def __init__(self, judges: Sequence[Judge], *, deadline_s: float | None = None) -> None:
         if not judges:
             raise JudgeError("there must be at least one judge; name it in evaluation.judge")
-        self.name = "+".join(judge.name for judge in judges)
-        self.prompt_version = "+".join(judge.prompt_version for judge in judges)
         self._judges = tuple(judges)
         self._deadline_s = deadline_s
+
+    @property
+    def name(self) -> str:
+        return "+".join(judge.name for judge in self._judges)
+
+    @property
+    def prompt_version(self) -> str:
+        return "+".join(judge.prompt_version for judge in self._judges)
 
     async def judge(self, evidence: Evidence) -> Verdict:
         return (await self.decide(evidence)).verdict
@@ -61,9 +70,14 @@ class Composed:
         following = evidence.following + written
         if not following and not scores:
             return Decided(Verdict(outcome="abstained", reason="the feedback is blank"))
+        found = () if scores else findings.find(evidence)
+        if found and not any(message.role == "user" for message in following):
+            return Decided(findings.verdict_of(found))
         read = Decided(Verdict(outcome="abstained", reason="nothing was written"))
         if following:
             read = await self._read(replace(evidence, following=following, feedback=()))
+        if found:
+            return Decided(findings.verdict_of(found, read=read.verdict), read.asked)
         if not scores:
             return read
         # The words beside the score were read by the last judge who was asked; a score alone is the first one's.

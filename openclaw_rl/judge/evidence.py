@@ -32,6 +32,7 @@ _SYSTEM_PART = 8
 _LONG_PART = 4
 """One message of the history gets at most a quarter of it, so that the tail is never a single pasted file."""
 _SHORTEST_RESULT = 200
+_LEFT_OUT = "characters left out"
 
 
 def build_evidence(
@@ -42,8 +43,9 @@ def build_evidence(
     main_line: Collection[Role],
     side: Collection[Role] = (),
     max_chars: int,
+    is_last: bool = False,
 ) -> Evidence | None:
-    """What a judge sees of the turn; None when nothing that followed counts as feedback.
+    """What a judge sees of the turn; None when nothing that followed counts as feedback, unless the turn `is_last`.
 
     Messages of the `main_line` count, and tool results wherever they stand: they are what the reply's calls led to.
     Other roles in `side` are shown beside them, and roles in neither are left out, as is feedback on other turns.
@@ -52,20 +54,24 @@ def build_evidence(
     if not any(m.role in {*main_line, "tool"} for m in following):
         following = ()
     said = tuple(f for f in feedback if (f.session, f.index) == (turn.session, turn.index))
-    if not following and not said:
+    if not following and not said and not is_last:
         return None
-    return _evidence(turn.messages, turn.message, following, tools=turn.tools, feedback=said, max_chars=max_chars)
+    evidence = _evidence(
+        turn.messages, turn.message, following, tools=turn.tools, feedback=said, max_chars=max_chars, is_last=is_last
+    )
+    return replace(evidence, is_cut=turn.completion.finish_reason == "length")
 
 
 def evidence_from_json(raw: Json, *, max_chars: int = MAX_CHARS) -> Evidence:
     """The evidence in one line `{request, reply, next: [{role, content}, …]}`; ValueError says what is wrong with it.
 
     `request` is a text, a message, or the whole conversation up to the reply; `reply` a text or an assistant message.
-    `tools` (as in a chat completion) and `feedback` (`[{score, text}, …]`) may be there.
+    `tools` (as in a chat completion), `feedback` (`[{score, text}, …]`) and `cut` (true where the reply ended at its
+    length limit) may be there.
     """
     if not isinstance(raw, Mapping):
         raise ValueError(f"a line is an object with request, reply and next; got {_kind(raw)}")
-    known = ("request", "reply", "next", "tools", "feedback")
+    known = ("request", "reply", "next", "tools", "feedback", "cut")
     if unknown := sorted(set(map(str, raw)) - set(known)):
         raise ValueError(f"unknown key {unknown[0]!r}; a line has {', '.join(known)}")
     if "request" not in raw or "reply" not in raw:
@@ -83,18 +89,24 @@ def evidence_from_json(raw: Json, *, max_chars: int = MAX_CHARS) -> Evidence:
     tools = tuple(_tool(t, f"tools[{i}]") for i, t in enumerate(_list(raw, "tools")))
     if not following and not said:
         raise ValueError("next is empty: name at least one message that followed the reply, or feedback")
-    return _evidence(messages, reply, following, tools=tools, feedback=said, max_chars=max_chars)
+    evidence = _evidence(messages, reply, following, tools=tools, feedback=said, max_chars=max_chars)
+    return replace(evidence, is_cut=raw.get("cut") is True)
 
 
 def clip(text: str, max_chars: int) -> str:
     """The text, or its beginning and its end around a note of how much is missing; never longer than `max_chars`."""
     if len(text) <= max_chars:
         return text
-    note = f" […{len(text) - max_chars} characters left out…] "
+    note = f" […{len(text) - max_chars} {_LEFT_OUT}…] "
     room = max_chars - len(note)
     if room < 2:
         return text[:max_chars]
     return text[: room - room // 2] + note + text[len(text) - room // 2 :]
+
+
+def is_clipped(text: str) -> bool:
+    """Whether a part of the text may have been left out by `clip`."""
+    return _LEFT_OUT in text
 
 
 def _evidence(
@@ -105,6 +117,7 @@ def _evidence(
     tools: tuple[Tool, ...],
     feedback: tuple[Feedback, ...],
     max_chars: int,
+    is_last: bool = False,
 ) -> Evidence:
     # Tool calls and results after the user's message are one answer in the making: they belong to the request.
     begin = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
@@ -118,6 +131,7 @@ def _evidence(
         history=_history(messages[:begin], max_chars),
         tools=tools,
         feedback=feedback,
+        is_last=is_last,
     )
 
 

@@ -34,10 +34,12 @@ _CONTRACTION = re.compile(r"n['’]t\b")
 _NEGATION = re.compile(r"no|not|never|without|avoid|stop|[不别勿没無无莫]")
 
 
-def accept_hints(votes: Sequence[Vote], evidence: Evidence, *, max_candidates: int) -> tuple[str, ...]:
+def accept_hints(
+    votes: Sequence[Vote], evidence: Evidence, *, max_candidates: int, min_chars: int = MIN_CHARS
+) -> tuple[str, ...]:
     """At most `max_candidates` of the hints in these votes, the shortest first; other questions do not matter."""
     stripped = {vote.hint.strip() for vote in votes if vote.question == "hint" and vote.score == 1}
-    proposed = sorted((h for h in stripped if MIN_CHARS <= len(h) <= MAX_CHARS), key=lambda hint: (len(hint), hint))
+    proposed = sorted((h for h in stripped if min_chars <= len(h) <= MAX_CHARS), key=lambda hint: (len(hint), hint))
     results, known = _knowledge(evidence) if proposed else ("", "")
     accepted: list[str] = []
     for hint in proposed:

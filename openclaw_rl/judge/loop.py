@@ -1,6 +1,6 @@
 """Turns that something followed -> judgements: the loop around the judges, and its defence against bad ones.
 
-    consumes      open tasks of the stage `judge`: turns whose next state, or feedback on them, is on disk
+    consumes      open tasks of the stage `judge`: turns with a next state, feedback or the end of their session
     produces      judgements, one for each count of evidence, and with each a task of the stage `credit`
     waits for     the judge, for no longer than its deadline
     woken by      evidence that arrives; the clock, where something is to be tried again
@@ -32,6 +32,7 @@ from openclaw_rl.backoff import Backoff
 from openclaw_rl.config import Config
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
+from openclaw_rl.judge import findings
 from openclaw_rl.judge.canaries import Canaries, CanaryFinding, examine
 from openclaw_rl.judge.compose import Composed, Decided, ask
 from openclaw_rl.judge.evidence import build_evidence
@@ -243,6 +244,7 @@ class JudgeLoop:
         if found is None or not _may_teach(*found):
             return None
         _, record = found
+        is_last = _is_last(record)
         try:
             evidence = await asyncio.to_thread(
                 build_evidence,
@@ -252,12 +254,15 @@ class JudgeLoop:
                 main_line=self._settings.main_line,
                 side=self._settings.side,
                 max_chars=self._settings.max_chars,
+                is_last=is_last,
             )
         except Exception as error:
             # A turn that we cannot read must not stop the others, nor the server, at every start again. The words of
             # the error may quote it, so they stay out of the log.
             log.error("the evidence on turn %s cannot be read: %s", held.turn_id, type(error).__name__)
             return Verdict(outcome="failed", reason=f"its evidence cannot be read: {type(error).__name__}")
+        if is_last and evidence is not None:  # nobody said anything that a judge could read
+            return findings.verdict_of(votes) if (votes := findings.find(evidence)) else None
         return evidence or Verdict(outcome="abstained", reason=SIDE_ROLES_ONLY)
 
     async def _ask(self, evidence: Sequence[Evidence]) -> tuple[list[Decided], dict[Judge, str | None]]:
@@ -415,8 +420,13 @@ def _told(doubts: Iterable[_Doubt]) -> str | None:
     return f"{troubles}; only the turns that it is asked about wait; {_REMEDY}" if troubles else None
 
 
+def _is_last(record: TurnRecord) -> bool:
+    """Whether the session ended, and nothing followed the turn."""
+    return record.next_state is None and not record.feedback and record.turn.skip is Skip.NO_NEXT_STATE
+
+
 def _may_teach(session: Session, record: TurnRecord) -> bool:
     """Whether anybody may learn from this turn. A next state counts even where the session ended without one."""
     turn = record.turn
-    is_followed = record.next_state is not None or bool(record.feedback)
+    is_followed = record.next_state is not None or bool(record.feedback) or _is_last(record)
     return is_followed and not session.opted_out and turn.kind == "main" and turn.skip in (None, Skip.NO_NEXT_STATE)

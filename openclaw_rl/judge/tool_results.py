@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +30,9 @@ MAX_MESSAGE_WORDS = 14
 MAX_JSON = 200_000
 """Characters; nobody reports a failure in a longer object."""
 
-_ANY_CASE = frozenset({"reads", "exit", "clean", "opens", "tells_failure", "refused", "nothing_found"})
+FAILED_TESTS, PASSED_TESTS = "failed tests", "passed tests"
+
+_ANY_CASE = frozenset({"reads", "exit", "clean", "opens", "tells_failure", "refused", "nothing_found", "at_fault"})
 _HEADING = re.compile(r"#{1,6} \S.*\n")
 _BLOCK = re.compile(r"(?ms)^ {0,3}```.*?(?:^ {0,3}```[ \t]*$|\Z)")
 _SPAN = re.compile(r"(?<=\w )`[^`\n]+`|`[^`\n]+`(?=,? [a-z])")
@@ -56,14 +59,34 @@ class Result:
     hint: SchemaHint | None = None
 
 
-def read_result(message: Message, evidence: Evidence) -> Result:
-    """How the call that this message answers went."""
+def read_result(message: Message, evidence: Evidence, *, caller: Message | None = None) -> Result:
+    """How the call that this message answers went; the reply made it, or an earlier `caller`."""
     text = _ends(message.content.strip())
     if not text:
         return Result("empty", "no output")
-    call = _call_of(message, evidence)
+    call = _call_of(message, (caller or evidence.reply).tool_calls)
     kind, rule = _of_json(message.content) or (_of_reading(text) if _only_reads(message, call) else _of_text(text))
     return Result(kind, rule, schema_hint(text, call, evidence.tools) if kind == "error" else None)
+
+
+def is_at_fault(message: Message) -> bool:
+    """Whether an error says that the call itself was wrong: its name, its arguments, or what it names."""
+    return bool(_says("at_fault").search(_ends(message.content.strip())))
+
+
+def calls_made(messages: Sequence[Message]) -> Iterator[tuple[Message, ToolCall, Message | None]]:
+    """Each call of these messages, with who made it and what it returned. Ids count up to the next reply."""
+    for place, caller in enumerate(messages):
+        if caller.tool_calls:
+            results = list(takewhile(lambda m: m.role != "assistant", messages[place + 1 :]))
+            for call in caller.tool_calls:
+                answers = (m for m in results if m.role == "tool" and _call_of(m, caller.tool_calls) == call)
+                yield caller, call, next(answers, None)
+
+
+def only_reads(call: ToolCall) -> bool:
+    """Whether a call leaves everything as it is, by its name or its command."""
+    return bool(_says("reads").match(call.name)) or bool(_says("reading_command").search(call.arguments))
 
 
 def _ends(text: str) -> str:
@@ -108,9 +131,9 @@ def _of_text(text: str) -> tuple[Kind, str]:
     if located and not crashed:
         return "success", "output"
     if troubled and _says("failed_tests").search(plain):
-        return "error", "failed tests"
+        return "error", FAILED_TESTS
     if _says("passed_tests").search(text):
-        return "success", "passed tests"
+        return "success", PASSED_TESTS
     if crashed:
         return "error", "traceback"
     if _says("nothing_found").match(text):
@@ -165,8 +188,7 @@ def _fault(value: Mapping[str, Json]) -> str:
     return ""
 
 
-def _call_of(message: Message, evidence: Evidence) -> ToolCall | None:
-    calls = evidence.reply.tool_calls
+def _call_of(message: Message, calls: Sequence[ToolCall]) -> ToolCall | None:
     for call in calls:
         if message.tool_call_id is not None and call.id == message.tool_call_id:
             return call
@@ -174,8 +196,7 @@ def _call_of(message: Message, evidence: Evidence) -> ToolCall | None:
 
 
 def _only_reads(message: Message, call: ToolCall | None) -> bool:
-    name = call.name if call else message.name or ""
-    return bool(_says("reads").match(name)) or bool(call and _says("reading_command").search(call.arguments))
+    return only_reads(call or ToolCall(id="", name=message.name or "", arguments=""))
 
 
 def schema_hint(text: str, call: ToolCall | None, tools: Sequence[Tool]) -> SchemaHint | None:

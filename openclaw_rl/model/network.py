@@ -145,20 +145,25 @@ class Network:
         attend: Attend,
         lora: Lora | None = None,
         run_layer: RunLayer | None = None,
+        *,
+        num_layers: int | None = None,
     ) -> Tensor:
-        """[T, H] after the final norm. `run_layer`, where there is one, runs every block on its input."""
+        """[T, H] after the final norm; behind the first `num_layers` blocks, and not normed, where these are named.
+
+        `run_layer`, where there is one, runs every block on its input.
+        """
         x = functional.embedding(ids_T, self.weights.embedding)
         cos, sin = self.rope(positions_T)
         # Cosine and signed sine [T, 1, D]: with them a turn is h·cos + swapped halves of h·sin, three operations.
         spread = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
         rope = spread[0].to(self.dtype).unsqueeze(1), spread[1].to(self.dtype).unsqueeze(1)
-        for index in range(self.arch.num_layers):
+        for index in range(self.arch.num_layers if num_layers is None else num_layers):
             if run_layer is None:
                 x = self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
             else:
                 before = partial(self._before, index, rope=rope, lora=lora)
                 x = run_layer(before, partial(attend, index), partial(self._after, index, lora=lora), x)
-        return self._elementwise.norm(x, self.weights.final_norm, self.arch.rms_eps)
+        return x if num_layers is not None else self._elementwise.norm(x, self.weights.final_norm, self.arch.rms_eps)
 
     def logits(self, hidden_RH: Tensor) -> Tensor:
         """[R, V] in float32."""

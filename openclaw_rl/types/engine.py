@@ -128,6 +128,27 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenRequest:
+    """What the base model holds behind `layer` of its blocks at the last token of each sequence, whatever is live."""
+
+    request_id: str
+    sequences: tuple[tuple[int, ...], ...]
+    layer: int
+    priority: int = BACKGROUND
+
+    def __post_init__(self) -> None:
+        require(bool(self.sequences) and all(self.sequences), "sequences must not be empty, nor any of them")
+        require(self.layer >= 1, f"layer counts the blocks from 1, got {self.layer}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hidden:
+    """The answer for one sequence: one float32 for each unit of the model's width."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
     """A version to be loaded: a PEFT adapter, or full weights. The base model has no weights of its own: None.
 
@@ -163,6 +184,8 @@ class Capabilities:
     """It loads a whole checkpoint as a version."""
     has_weights: bool = True
     """A model with weights answers, so that there is something to train."""
+    hidden: bool = False
+    """`hidden` gives the hidden states of the base model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,8 @@ class Evidence:
 
     `request` are the messages that the reply answers, the last of them at the end, and `history` what came before
     them, both from the turn's own request. `following` is every message that came after the reply and counts as
-    feedback, in order. `feedback` is what people said about the reply outright.
+    feedback, in order. `feedback` is what people said about the reply outright. `is_cut`: the reply ended at its length
+    limit. `is_last`: the session is over, so that nothing may have followed.
     """
 
     request: tuple[Message, ...]
@@ -49,9 +50,14 @@ class Evidence:
     history: tuple[Message, ...] = ()
     tools: tuple[Tool, ...] = ()
     feedback: tuple[Feedback, ...] = ()
+    is_cut: bool = False
+    is_last: bool = False
 
     def __post_init__(self) -> None:
-        require(bool(self.following or self.feedback), "there is nothing to judge by: no message and no feedback")
+        require(
+            bool(self.following or self.feedback or self.is_last),
+            "there is nothing to judge by: no message and no feedback",
+        )
         require(self.reply.role == "assistant", f"a reply has role assistant, got {self.reply.role!r}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from openclaw_rl.protocols import ReadStore
@@ -50,18 +50,20 @@ def read_backlog(rows: ReadStore) -> Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unscored:
-    """How many turns were judged lately, and why some of them got no score: the judges' own words, by how often."""
+    """How many turns were judged lately, by whom, and why some of them got no score, by how often."""
 
     num_judged: int
     reasons: Mapping[str, int]
+    judges: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_unscored(rows: ReadStore, *, num_sessions: int = 20) -> Unscored:
     """Of the sessions seen last."""
     sessions = rows.sessions()[:num_sessions]
-    verdicts = [judgement.verdict for each in sessions for judgement in rows.judgements(each.session.id)]
-    reasons = Counter(verdict.reason for verdict in verdicts if verdict.score is None)
-    return Unscored(num_judged=len(verdicts), reasons=dict(reasons.most_common()))
+    judgements = [judgement for each in sessions for judgement in rows.judgements(each.session.id)]
+    reasons = Counter(one.verdict.reason for one in judgements if one.verdict.score is None)
+    judges = Counter(one.judge for one in judgements)
+    return Unscored(num_judged=len(judgements), reasons=dict(reasons.most_common()), judges=dict(judges.most_common()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config, require_available
-from openclaw_rl.engine.registry import make_host
+from openclaw_rl.engine.registry import capabilities_of, make_host
 from openclaw_rl.errors import EngineUnavailable
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.registry import check_judge, make_judges
+from openclaw_rl.judge.heads import HeadsJudge
+from openclaw_rl.judge.registry import check_judge, judges_in, make_judges
 from openclaw_rl.protocols import Engine, EngineHost, Judge, WholeStore
 from openclaw_rl.release.undo.commands import Commands, Serving, take_back
 from openclaw_rl.release.undo.forgetting import Forgetting
@@ -21,7 +22,7 @@ from openclaw_rl.tracking.records import forget_lines
 from openclaw_rl.train.registry import make_keeper
 from openclaw_rl.types import Lesson, Session
 from openclaw_rl.wiring.foundation import lay_foundation
-from openclaw_rl.wiring.learning import make_judge_host
+from openclaw_rl.wiring.learning import make_judge_host, served_model
 
 
 async def _no_engine(_: Collection[Session]) -> None:
@@ -71,21 +72,31 @@ async def open_judges(config: Config) -> AsyncIterator[list[Judge]]:
         sockets = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="openclaw-rl-")))
         timeout_s = config.engine.start_timeout_s
         engine = renderer = second = second_renderer = None
-        if {"self", "model"} & set(config.evaluation.judge):
+        names, served = set(judges_in(config.evaluation)), None
+        reads = capabilities_of(config.engine).hidden and names & {"auto", "heads"}
+        if reads or names & {"self", "model"}:
             require_available(config)
-        if "self" in config.evaluation.judge:
+        if reads or "self" in names:
             foundation = await lay_foundation(config, learn=False)
             renderer = foundation.renderer
             host = make_host(config.engine, foundation.model, sockets / "engine.sock")
             engine = await cleanup.enter_async_context(_running(host, timeout_s))
-        if "model" in config.evaluation.judge:
+            served = served_model(foundation, engine)
+        if "model" in names:
             host, second_renderer = await make_judge_host(config, sockets)
             second = await cleanup.enter_async_context(_running(host, timeout_s))
         judges = make_judges(
-            config, engine=engine, renderer=renderer, judge_engine=second, judge_renderer=second_renderer
+            config,
+            engine=engine,
+            renderer=renderer,
+            judge_engine=second,
+            judge_renderer=second_renderer,
+            served=served,
         )
         for judge in judges:
             cleanup.push_async_callback(judge.close)
+            if isinstance(judge, HeadsJudge):
+                await judge.prepared()
         yield judges
 
 

@@ -19,10 +19,19 @@ from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
-from openclaw_rl.judge.registry import JUDGES, make_judges
+from openclaw_rl.judge.registry import JUDGES, ServedModel, judges_in, make_judges
 from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
-from openclaw_rl.protocols import Engine, EngineHost, Judge, LearningStore, Renderer, Trainer, WaitingSamples
+from openclaw_rl.protocols import (
+    Engine,
+    EngineHost,
+    HiddenReader,
+    Judge,
+    LearningStore,
+    Renderer,
+    Trainer,
+    WaitingSamples,
+)
 from openclaw_rl.release.gate.full import Gate
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
@@ -69,12 +78,28 @@ class JudgingParts:
             await judge.close()
 
 
+def served_model(foundation: Foundation, engine: Engine) -> ServedModel | None:
+    """What heads are read from; None where the engine gives no hidden states."""
+    can = capabilities_of(foundation.config.engine).hidden
+    if not can or not isinstance(engine, HiddenReader):
+        return None
+    model = foundation.model
+    return ServedModel(
+        reader=engine,
+        renderer=foundation.renderer,
+        folder=model.path,
+        name=model.name,
+        context_window=min(model.context_window, foundation.config.engine.context_window or model.context_window),
+        cache=foundation.config.model.cache_dir / "heads",
+    )
+
+
 async def make_judging(
     foundation: Foundation, lessons: LearningStore, engine: Engine, sockets: Path, metrics: Metrics
 ) -> JudgingParts:
     """The judges beside serving: `self` asks the served engine."""
     config, host, renderer = foundation.config, None, None
-    if "model" in config.evaluation.judge:
+    if "model" in judges_in(config.evaluation):
         host, renderer = await make_judge_host(config, sockets)
     judges = make_judges(
         config,
@@ -82,6 +107,7 @@ async def make_judging(
         renderer=foundation.renderer,
         judge_engine=None if host is None else host.engine,
         judge_renderer=renderer,
+        served=served_model(foundation, engine),
     )
     return JudgingParts(loop=make_judge_loop(config, lessons, judges, metrics), judges=judges, host=host)
 

@@ -35,7 +35,7 @@ LINES: list[dict[str, Any]] = [
     {"role": "user", "content": "Explain gravity."},
     {"role": "user", "content": "No, shorter please."},
     {"role": "user", "content": "Perfect, thank you!"},
-    {"role": "user", "content": "Now read the file note.txt."},
+    {"role": "user", "content": "Great, thanks. Now read the file note.txt."},
     {"role": "tool", "content": "Error: ENOENT: no such file or directory, open 'note.txt'"},
 ]
 """What the client says, one request each; each of them but the first reacts to the answer before it."""

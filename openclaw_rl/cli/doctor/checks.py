@@ -211,14 +211,17 @@ def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> 
 
 
 def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult:
-    """Who judges, and what it could not read; `unscored` None: there is no store yet."""
+    """Who judges and who judged, and what they could not read; `unscored` None: there is no store yet."""
     names = ", ".join(judges)
-    for reason, count in ({} if unscored is None else unscored.reasons).items():
-        what, _, remedy = reason.partition(": ")
-        if unscored is not None and what == _UNREAD:
-            text = f"{names}; {count} of the last {unscored.num_judged} judged turns: {what}"
-            return remark("judge", text, remedy)
-    return ok("judge", names)
+    if unscored is None or not unscored.num_judged:
+        return ok("judge", names)
+    text = f"{names}; of the last {unscored.num_judged} judged turns"
+    unread = {reason: count for reason, count in unscored.reasons.items() if f"{_UNREAD}: " in reason}
+    if unread:
+        remedy = next(iter(unread)).partition(f"{_UNREAD}: ")[2]
+        return remark("judge", f"{text} {sum(unread.values())}: {_UNREAD}", remedy)
+    by = ", ".join(f"{count} by {judge}" for judge, count in unscored.judges.items())
+    return ok("judge", f"{text} {by}" if by else names)
 
 
 def check_store(damage: str, *, has_traces: bool) -> CheckResult:

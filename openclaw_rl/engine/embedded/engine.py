@@ -22,8 +22,16 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from openclaw_rl.engine.embedded.cache import MIN_SHARED, common_prefix
-from openclaw_rl.engine.embedded.scheduler import AnswerJob, EngineWeights, Job, ReadingJob, Result, Scheduler
-from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score
+from openclaw_rl.engine.embedded.scheduler import (
+    AnswerJob,
+    EngineWeights,
+    HiddenJob,
+    Job,
+    ReadingJob,
+    Result,
+    Scheduler,
+)
+from openclaw_rl.engine.worker.admission import admit, admit_hidden, admit_publication, admit_retirement, admit_score
 from openclaw_rl.engine.worker.wire import coalesce
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
 from openclaw_rl.types import (
@@ -31,6 +39,8 @@ from openclaw_rl.types import (
     Delta,
     EngineState,
     GenerateRequest,
+    Hidden,
+    HiddenRequest,
     Publication,
     Scored,
     ScoreRequest,
@@ -39,6 +49,8 @@ from openclaw_rl.types import (
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Answer = Delta | Scored | Hidden
 
 Load = Callable[[Publication], EngineWeights]
 """Reads a published version from disk. Blocking; `EngineRefused` if it is not what was published."""
@@ -57,11 +69,11 @@ class _Version:
 class _Outbox:
     """What a request's reader has not seen yet. Filled and read on the event loop."""
 
-    results: list[Delta | Scored] = field(default_factory=list)
+    results: list[Answer] = field(default_factory=list)
     error: EngineError | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def take(self) -> list[Delta | Scored]:
+    async def take(self) -> list[Answer]:
         """What waits; raises the error once nothing waits."""
         await self.news.wait()
         self.news.clear()
@@ -174,6 +186,23 @@ class EmbeddedEngine:
             raise failures.exceptions[0] from None  # one request, one answer: the others were cancelled with it
         return (*scored, *(task.result() for task in tasks))
 
+    async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
+        """Of the base, whatever is live."""
+        base = self._versions[BASE_VERSION]
+        admit_hidden(request, await self.state(), num_layers=base.weights.runner.num_layers)
+        jobs = [HiddenJob(ids, request.layer, base.weights, request.priority) for ids in request.sequences]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._read_hidden(job, base)) for job in jobs]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return tuple(task.result() for task in tasks)
+
+    async def _read_hidden(self, job: HiddenJob, version: _Version) -> Hidden:
+        ((hidden,),) = [results async for results in self._results(job, version)]
+        assert isinstance(hidden, Hidden)
+        return hidden
+
     async def publish(self, publication: Publication) -> None:
         """Loads the version beside what runs; from its last line on it is there, and live if that was wished."""
         # In a task of its own: a load that has begun cannot be stopped, and what it brought must not be lost.
@@ -222,9 +251,9 @@ class EmbeddedEngine:
         assert isinstance(scored, Scored)
         return scored
 
-    async def _results(self, job: Job, version: _Version) -> AsyncGenerator[list[Delta | Scored], None]:
+    async def _results(self, job: Job, version: _Version) -> AsyncGenerator[list[Answer], None]:
         """Runs a job from its place in line to its end; leaving early cancels it."""
-        if len(self._outboxes) >= self._max_requests and not isinstance(job, ReadingJob):
+        if len(self._outboxes) >= self._max_requests and isinstance(job, AnswerJob):
             raise EngineRefused(
                 f"{len(self._outboxes)} requests are in line, more than engine.max_queued allows; try again later",
                 status=503,
@@ -241,7 +270,7 @@ class EmbeddedEngine:
                 while not finished:
                     results = await outbox.take()
                     last = results[-1]
-                    finished = isinstance(last, Scored) or last.finish_reason is not None
+                    finished = not isinstance(last, Delta) or last.finish_reason is not None
                     yield results
             finally:
                 del self._outboxes[job]

@@ -61,6 +61,7 @@ class TransformersRunner:
         has_window = getattr(config, "sliding_window", None) is not None
         self._is_cuttable = not has_window and set(kinds) == {"full_attention"}
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.num_layers: int = config.num_hidden_layers
         num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.bytes_per_token = 2 * config.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize
 
@@ -90,6 +91,15 @@ class TransformersRunner:
     def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]:
         """As `NetworkRunner.run`, one piece after the other."""
         return [self._one(piece) for piece in pieces]
+
+    @torch.inference_mode()
+    def read_last(self, sequences: Sequence[Sequence[int]], layer: int) -> Tensor:
+        """As `NetworkRunner.read_last`, one sequence after the other, through all layers."""
+        return torch.stack([self._hidden_states(ids)[layer][0, -1] for ids in sequences]).float().cpu()
+
+    def _hidden_states(self, ids: Sequence[int]) -> Any:
+        ids_BL = torch.tensor([list(ids)], device=self.device)
+        return self._model(input_ids=ids_BL, use_cache=False, output_hidden_states=True, logits_to_keep=1).hidden_states
 
     def decode(self, pieces: Sequence[SequencePiece], rows: Sequence[Row], positions: Sequence[int]) -> Draws | None:
         return None

@@ -56,6 +56,7 @@ class NetworkRunner:
         self._network = network
         self.vocab_size = arch.vocab_size
         self.context_window = arch.context_window
+        self.num_layers = arch.num_layers
         self.device = network.device
         self.new_storage = new_tensor_storage(
             arch.num_layers, arch.num_kv_heads, arch.head_dim, dtype=network.dtype, device=network.device
@@ -117,13 +118,24 @@ class NetworkRunner:
     @torch.inference_mode()
     def read_whole(self, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None) -> list[Tensor]:
         """The hidden rows [P, H] behind all tokens of each sequence, in one pass that leaves nothing in the cache."""
+        return self._side_by_side(sequences, adapter, None)
+
+    @torch.inference_mode()
+    def read_last(self, sequences: Sequence[Sequence[int]], layer: int) -> Tensor:
+        """What the base holds behind `layer` blocks at the last token of each sequence, [B, H] in float32."""
+        rows = self._side_by_side(sequences, None, layer)
+        return torch.stack([hidden_PH[-1] for hidden_PH in rows]).float().cpu()
+
+    def _side_by_side(
+        self, sequences: Sequence[Sequence[int]], adapter: AdapterWeights | None, num_layers: int | None
+    ) -> list[Tensor]:
         longest = max(map(len, sequences))
         device, shape = self._network.device, (len(sequences), longest)
         ids_BL = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in sequences], device=device)
         positions_BL = torch.arange(longest, device=device).expand(shape)
         lora = None if adapter is None else LoraRows([(slice(0, ids_BL.numel()), adapter)])
         hidden_TH = self._network.hidden(
-            ids_BL.flatten(), positions_BL.flatten(), partial(_attend_side_by_side, shape), lora
+            ids_BL.flatten(), positions_BL.flatten(), partial(_attend_side_by_side, shape), lora, num_layers=num_layers
         )
         rows_BLH = hidden_TH.view(*shape, -1)
         return [rows_LH[: len(ids)] for rows_LH, ids in zip(rows_BLH, sequences, strict=True)]

@@ -29,7 +29,7 @@ from openclaw_rl.engine.embedded.cache import MayReuse, Strand, Strands
 from openclaw_rl.engine.embedded.runner import SequencePiece
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
-from openclaw_rl.types import PERSON, Delta, GenerateRequest, Scored, TokenLogprob
+from openclaw_rl.types import PERSON, Delta, GenerateRequest, Hidden, Scored, TokenLogprob
 
 _log = logging.getLogger(__name__)
 
@@ -43,11 +43,16 @@ _HEAD_ROWS = 64
 """Rows of logits that are held at a time when positions are scored: 64 of 152,000 entries are 39 MB."""
 
 
+_STEPS_OF_PEOPLE = 8
+"""Steps for people before the next hidden state is read: on a CPU that takes about as long as three of them."""
+
+
 class Runner(Protocol):
     """What computes: `runner.NetworkRunner`, or the fallback for architectures of others."""
 
     vocab_size: int
     context_window: int
+    num_layers: int
     bytes_per_token: int
     device: torch.device
     is_launch_bound: bool
@@ -57,6 +62,8 @@ class Runner(Protocol):
     def new_storage(self, capacity: int) -> Any: ...
 
     def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]: ...
+
+    def read_last(self, sequences: Sequence[Sequence[int]], layer: int) -> Tensor: ...
 
     def decode(
         self, pieces: Sequence[SequencePiece], rows: Sequence[sampling.Row], positions: Sequence[int]
@@ -217,7 +224,27 @@ class ReadingJob(Job):
         return Scored(logprobs=tuple(self.logprobs), top_logprobs=tuple(self.tops) if self.top else None)
 
 
-Result = tuple[Job, Delta | Scored | EngineError]
+class HiddenJob(Job):
+    """A sequence whose last hidden state behind some blocks is wanted; it is read at once, outside of the cache."""
+
+    def __init__(self, token_ids: Sequence[int], layer: int, weights: EngineWeights, priority: int) -> None:
+        super().__init__(token_ids, weights, priority, salt="")
+        self.layer = layer
+
+    @property
+    def num_to_feed(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def first_wanted(self) -> int:
+        return len(self.token_ids) - 1
+
+    @property
+    def most_tokens(self) -> int:
+        return 0
+
+
+Result = tuple[Job, Delta | Scored | Hidden | EngineError]
 
 
 class Scheduler:
@@ -229,6 +256,7 @@ class Scheduler:
         self._prefill_chunk = prefill_chunk
         self._jobs: list[Job] = []
         self._arrivals = count()
+        self._num_steps = 0
 
     @property
     def has_work(self) -> bool:
@@ -273,6 +301,7 @@ class Scheduler:
                 results += [(job, _failure(error)) for job in jobs if not job.over]
                 self._fail(jobs)
         self._read_whole(results)
+        self._read_hidden(results)
         for job in [job for job in self._jobs if job.over]:
             self._let_go(job)
         return results
@@ -283,7 +312,7 @@ class Scheduler:
         for job in list(self._jobs):
             if num_active == self._max_active:
                 break
-            if _is_read_whole(job):
+            if _is_read_whole(job) or isinstance(job, HiddenJob):
                 continue
             if job.strand is None and budget <= 0:
                 continue
@@ -340,6 +369,29 @@ class Scheduler:
         except Exception as error:  # as in `step`
             results += [(job, _failure(error)) for job in together if not job.over]
             self._fail(together)
+
+    def _read_hidden(self, results: list[Result]) -> None:
+        """Reads hidden states, as many sequences as a chunk has room for; beside a person, one in every few steps."""
+        waiting = [job for job in self._jobs if isinstance(job, HiddenJob)]
+        self._num_steps += 1
+        is_beside = any(job.priority == PERSON and not isinstance(job, HiddenJob) for job in self._jobs)
+        if not waiting or (is_beside and self._num_steps % _STEPS_OF_PEOPLE):
+            return
+        first, together, longest = waiting[0], list[HiddenJob](), 0
+        for job in (job for job in waiting if (job.weights, job.layer) == (first.weights, first.layer)):
+            longest = max(longest, job.num_to_feed)
+            if together and (is_beside or longest * (len(together) + 1) > self._prefill_chunk):
+                break
+            together.append(job)
+        try:
+            rows_BH = first.weights.runner.read_last([job.token_ids for job in together], first.layer)
+            if not rows_BH.isfinite().all():
+                raise EngineError("a hidden state is not finite; the model's weights are broken")
+            results += [(job, Hidden(values=tuple(row))) for job, row in zip(together, rows_BH.tolist(), strict=True)]
+        except Exception as error:  # as in `step`
+            results += [(job, _failure(error)) for job in together]
+        for job in together:
+            job.over = True
 
     def _chunk_beside_person(self, runner: Runner) -> int:
         """Tokens that a step reads in the background while a person's answer waits for it.

@@ -6,12 +6,20 @@ Shared by all engines of ours, so that they refuse alike. Knows no HTTP beyond t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, EngineRefused, ModelError
 from openclaw_rl.model.folder import folder_sha256
-from openclaw_rl.types import BASE_VERSION, EngineState, GenerateRequest, Publication, Sampling, ScoreRequest
+from openclaw_rl.types import (
+    BASE_VERSION,
+    EngineState,
+    GenerateRequest,
+    HiddenRequest,
+    Publication,
+    Sampling,
+    ScoreRequest,
+)
 
 COLDEST = 1e-20
 LARGEST_BIAS = 1e10
@@ -46,7 +54,12 @@ def admit_score(request: ScoreRequest, state: EngineState) -> str:
     """The version that will score; raises `EngineRefused`."""
     version = _version(request.version, state)
     _check_temperature(request.temperature)
-    for number, token_ids in enumerate(request.sequences):
+    _check_sequences(request.sequences, state)
+    return version
+
+
+def _check_sequences(sequences: Sequence[Sequence[int]], state: EngineState) -> None:
+    for number, token_ids in enumerate(sequences):
         if len(token_ids) > state.context_window:
             raise EngineRefused(
                 f"sequence {number} has {len(token_ids)} tokens and the context window of {state.model} is "
@@ -54,7 +67,13 @@ def admit_score(request: ScoreRequest, state: EngineState) -> str:
                 code=CONTEXT_LENGTH_EXCEEDED,
             )
         _check_ids(f"sequence {number}", token_ids, state)
-    return version
+
+
+def admit_hidden(request: HiddenRequest, state: EngineState, *, num_layers: int) -> None:
+    """Raises `EngineRefused` for a layer or tokens that the model does not have."""
+    if request.layer > num_layers:
+        raise EngineRefused(f"layer must lie in [1, {num_layers}] for {state.model}, got {request.layer}")
+    _check_sequences(request.sequences, state)
 
 
 def admit_publication(publication: Publication, loaded: Mapping[str, str]) -> bool:

@@ -16,10 +16,20 @@ from urllib.parse import urlsplit
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.http import MAX_BODY_BYTES
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
-from openclaw_rl.types import Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
+from openclaw_rl.types import (
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Hidden,
+    HiddenRequest,
+    Publication,
+    Scored,
+    ScoreRequest,
+)
 
 _GENERATE = "POST /inference/v1/generate"
 _SCORE = "POST /inference/v1/score"
+_HIDDEN = "POST /inference/v1/hidden"
 _PUBLISH = "POST /v1/versions/publish"
 _RETIRE = "POST /v1/versions/retire"
 _FORGET_CACHE = "POST /v1/cache/forget"
@@ -69,6 +79,11 @@ class SocketEngine:
         body = await self._fetch(_SCORE, wire.dumps(wire.score_request_to_json(request)))
         # In a thread: 8192 positions with top-20 take 0.15 s to read, and others are served here meanwhile.
         return await asyncio.to_thread(lambda: wire.scores_from_json(wire.loads(body)))
+
+    async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
+        """The base model's hidden states."""
+        body = await self._fetch(_HIDDEN, wire.dumps(wire.hidden_request_to_json(request)))
+        return await asyncio.to_thread(lambda: wire.hidden_from_json(wire.loads(body)))
 
     async def publish(self, publication: Publication) -> None:
         """Returns when the version is loaded; if the connection breaks before, it may be loaded or not."""

@@ -24,8 +24,9 @@ EMBEDDED = Capabilities(
     top_k=20,
     hot_adapters=True,
     full_weights=True,
+    hidden=True,
 )
-SCRIPTED = replace(EMBEDDED, has_weights=False)
+SCRIPTED = replace(EMBEDDED, has_weights=False, hidden=False)
 
 _EMBEDDED_OPTIONS = (
     *("device", "dtype", "weights", "threads", "context_window"),

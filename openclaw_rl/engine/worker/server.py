@@ -2,6 +2,7 @@
 
     POST /inference/v1/generate          one answer, whole or as server-sent events (`wire.py` has all shapes)
     POST /inference/v1/score             log-probs of given tokens
+    POST /inference/v1/hidden            hidden states of the base model
     POST /inference/v1/abort_requests    {"request_ids": [...]}: those end now, with finish_reason "abort"
     POST /v1/versions/publish            loads a version, answers when it can be used; may take minutes
     POST /v1/versions/retire             takes no more requests for a version
@@ -32,7 +33,7 @@ from openclaw_rl.engine.worker.http import (
     response_head,
 )
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused
-from openclaw_rl.protocols import Engine
+from openclaw_rl.protocols import Engine, HiddenReader
 from openclaw_rl.types import Delta, GenerateRequest, Json, VersionSpan
 
 _log = logging.getLogger(__name__)
@@ -124,6 +125,8 @@ class EngineServer:
                 await self._generate(http.body, response)
             case ("POST", "/inference/v1/score"):
                 await self._score(http.body, response)
+            case ("POST", "/inference/v1/hidden"):
+                await self._hidden(http.body, response)
             case ("POST", "/inference/v1/abort_requests"):
                 response.write({"aborted": self._abort(http.body)})
             case ("POST", "/v1/versions/publish"):
@@ -171,6 +174,20 @@ class EngineServer:
                 await asyncio.sleep(0)  # 8192 positions with top-20 take 0.2 s to write: streams go on in between
         request_id = wire.dumps(request.request_id)
         response.write_bytes(b'{"request_id":%b,"scores":[%b]}' % (request_id, b",".join(entries)))
+
+    async def _hidden(self, body: bytes, response: _Response) -> None:
+        request = wire.hidden_request_from_json(_parse(body))
+        if not isinstance(self._engine, HiddenReader):
+            raise EngineRefused("this engine does not give hidden states", status=404, code="not_found")
+        with self._place(request.request_id, response) as scope:
+            try:
+                async with scope:
+                    found = await self._engine.hidden(request)
+            except TimeoutError:
+                if not scope.expired():
+                    raise
+                raise EngineRefused("aborted", status=409, code="aborted") from None
+        response.write({"request_id": request.request_id, "hidden": [one.values for one in found]})
 
     @contextmanager
     def _place(self, request_id: str, response: _Response) -> Iterator[asyncio.Timeout]:

@@ -23,7 +23,17 @@ from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.engine.worker.ledger import Ledger
 from openclaw_rl.engine.worker.life import MAX_LINE_BYTES, Life, parse_line
 from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable
-from openclaw_rl.types import Capabilities, Delta, EngineState, GenerateRequest, Publication, Scored, ScoreRequest
+from openclaw_rl.types import (
+    Capabilities,
+    Delta,
+    EngineState,
+    GenerateRequest,
+    Hidden,
+    HiddenRequest,
+    Publication,
+    Scored,
+    ScoreRequest,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -264,6 +274,15 @@ class SupervisedEngine:
         await self._supervisor.wait_ready()
         try:
             return await self._supervisor.worker.score(request)
+        except EngineLost:
+            await self._supervisor.recheck()
+            raise
+
+    async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
+        """The worker's hidden states."""
+        await self._supervisor.wait_ready()
+        try:
+            return await self._supervisor.worker.hidden(request)
         except EngineLost:
             await self._supervisor.recheck()
             raise

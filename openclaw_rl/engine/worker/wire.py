@@ -22,6 +22,11 @@ Request:  {"request_id", "sequences": [[...], ...], "starts": [3, ...], "model":
            "top_logprobs": 0, "priority": 1, "cache_salt": "hex" | null}
 Answer:   {"request_id", "scores": [{"logprobs": [...], "top_logprobs": [[[token_id, logprob], ...], ...] | null}]}
 
+`POST /inference/v1/hidden`, ours: the base model's hidden states at the last token of each sequence:
+
+Request:  {"request_id", "sequences": [[...], ...], "layer": 15, "priority": 1}
+Answer:   {"request_id", "hidden": [[float, ...], ...]}
+
 `POST /v1/versions/publish` and `POST /v1/versions/retire`, ours; both answer with the state, as `GET /health` does:
 
 Publish:  {"version": "v3", "path": "/folder/with/weights", "sha256": "hex", "live": true}
@@ -52,6 +57,8 @@ from openclaw_rl.types import (
     Delta,
     EngineState,
     GenerateRequest,
+    Hidden,
+    HiddenRequest,
     Json,
     Publication,
     Sampling,
@@ -218,6 +225,33 @@ def score_request_from_json(raw: Json) -> ScoreRequest:
         )
     except ValueError as error:
         raise EngineRefused(str(error)) from error
+
+
+def hidden_request_to_json(request: HiddenRequest) -> dict[str, Json]:
+    """What a client posts to have hidden states read."""
+    return {f.name: getattr(request, f.name) for f in fields(request)}
+
+
+def hidden_request_from_json(raw: Json) -> HiddenRequest:
+    """The inverse; `EngineRefused` names the field that is wrong."""
+    raw = _object(raw)
+    sequences = raw.get("sequences")
+    if not isinstance(sequences, list):
+        raise EngineRefused("sequences must be a list of lists of token ids")
+    try:
+        return HiddenRequest(
+            request_id=_text("request_id", raw),
+            sequences=tuple([tuple(_naturals(f"sequence {i}", ids)) for i, ids in enumerate(sequences)]),
+            layer=_integer("layer", raw, 0),
+            priority=_integer("priority", raw, BACKGROUND),
+        )
+    except ValueError as error:
+        raise EngineRefused(str(error)) from error
+
+
+def hidden_from_json(raw: Mapping[str, Json]) -> tuple[Hidden, ...]:
+    """The whole answer to a hidden request; KeyError or TypeError if the peer does not speak this format."""
+    return tuple(Hidden(values=tuple(values)) for values in raw["hidden"])
 
 
 def scored_to_json(scored: Scored) -> dict[str, Json]:

@@ -12,17 +12,55 @@ returned, or show code have no claims: there what is so shows by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from openclaw_rl.judge.rules.clauses import MOVES_ON
+from openclaw_rl.judge.rules.language import load_languages
 from openclaw_rl.judge.rules.matter import asks_fact, form_part, is_about, shows_code
-from openclaw_rl.judge.rules.reactions import UNREAD, last_said, read_findings, said_after, score_of, told_in
+from openclaw_rl.judge.rules.reactions import UNREAD, last_said, read_findings, said_after, sign_of, told_in
 from openclaw_rl.judge.rules.similarity import content
+from openclaw_rl.judge.rules.wording import clean, read_words
 from openclaw_rl.types import Evidence, Message, Verdict, Vote
 
 FACT = "a question of fact"
 """The claim of every reaction to an answer that is right or wrong: only its form can be liked or disliked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What surrounds a reaction, whatever it says: what the rules know without words for claims."""
+
+    is_free: bool
+    """The reply calls tools or stands on what they returned: what is so shows by itself."""
+    is_fact: bool
+    shows_code: bool
+    told: tuple[str, ...]
+    """What was told to be remembered, in the request itself, or in a reaction before, as far as the rules hear it."""
+    earlier: tuple[tuple[str, str, str], ...]
+    """The reactions before: request, reply and what was said."""
+
+
+def standing_of(evidence: Evidence) -> Standing:
+    """The standing of what followed a reply."""
+    if evidence.reply.tool_calls or any(message.role == "tool" for message in evidence.request):
+        return Standing(True, False, False, (), ())
+    question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
+    is_code = shows_code(evidence.reply.content, question)
+    told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
+    reactions = list(_reactions(before))
+    return Standing(
+        is_free=False,
+        is_fact=not is_code and _is_of_fact(before, evidence.reply.content),
+        shows_code=is_code,
+        told=(*told, *(claim for one in reactions for claim in _claims(*one))),
+        earlier=tuple((request, reply, "\n".join(said)) for request, reply, said in reactions),
+    )
+
+
+def is_spoofed(text: str) -> bool:
+    """Whether a text talks to the judge, or has a marker that only a judge would read."""
+    return read_words(clean(text), *load_languages()).spoofed
 
 
 def marked(evidence: Evidence, verdict: Verdict) -> Verdict:
@@ -69,7 +107,7 @@ def _matter(messages: Sequence[Message]) -> str:
         message, reply = messages[place], messages[place - 1]
         if message.role == "user" and reply.role == "assistant":
             findings = read_findings(last_said(messages[: place - 1]), reply.content, [message.content])
-            if (score_of(findings)[0] or 0) > 0 and any(finding.rule == MOVES_ON for finding in findings):
+            if (sign_of(findings) or 0) > 0 and any(finding.rule == MOVES_ON for finding in findings):
                 return message.content
     return next((message.content for message in messages if message.role == "user"), "")
 
@@ -77,7 +115,7 @@ def _matter(messages: Sequence[Message]) -> str:
 def _claimed_now(evidence: Evidence) -> list[str]:
     """What the reaction claims; nothing where it is kind as a whole: then statements are about what comes next."""
     request, reply, said = last_said(evidence.request), evidence.reply.content, said_after(evidence)
-    is_kind = (score_of(read_findings(request, reply, said))[0] or 0) > 0
+    is_kind = (sign_of(read_findings(request, reply, said)) or 0) > 0
     return [] if is_kind else _claims(request, reply, said)
 
 

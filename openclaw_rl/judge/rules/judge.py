@@ -1,8 +1,10 @@
 """The judge that needs no model: Evidence -> Verdict by rules of language, in microseconds, the same every time.
 
 reactions.py finds praise, complaints, corrections and change requests in the person's words. A complaint, a correction
-or a change request makes -1 however kindly it is put, unless the person takes it back. Thanks, praise and moving on to
-the next thing make +1. Anything else is 0. Tool results (judge/tool_results.py) decide where nobody spoke.
+or a change request makes -1 however kindly it is put, unless the person takes it back. Thanks and praise make +1.
+Anything else is 0: going on to the next thing, saying yes or answering a question is no praise. Where nobody spoke,
+tool results (judge/tool_results.py) decide: an error is -1, a test that failed before and passes now is +1, and a call
+that merely worked is 0.
 Without anything to go by, and on words in a language without a list, the judge abstains. The hint is what the person
 asked for, in their own words.
 """
@@ -19,7 +21,7 @@ from openclaw_rl.judge.rules.findings import Finding
 from openclaw_rl.judge.rules.language import load_languages
 from openclaw_rl.judge.rules.reactions import UNREAD, last_said, read_findings, said_after, score_of
 from openclaw_rl.judge.rules.similarity import content
-from openclaw_rl.judge.tool_results import Result, read_result
+from openclaw_rl.judge.tool_results import FAILED_TESTS, PASSED_TESTS, Result, calls_made, read_result
 from openclaw_rl.types.learning import Evidence, Score, Verdict, Vote
 from openclaw_rl.types.messages import Message
 
@@ -33,7 +35,7 @@ class RulesJudge:
     """See the module. `max_candidates` limits the hints; it makes one."""
 
     name = "rules"
-    prompt_version = "rules-2"
+    prompt_version = "rules-3"
 
     def __init__(self, *, max_candidates: int = 3) -> None:
         self._max_candidates = max_candidates
@@ -60,7 +62,7 @@ class RulesJudge:
         if score is None and any(finding.rule == UNREAD for finding in findings):
             return Verdict(outcome="abstained", reason=_unknown_language())
         if score is None and results:
-            score, reason = _of_results(results)
+            score, reason = _of_results(results, _failed_before(evidence))
         if score is None:
             return Verdict(outcome="abstained", reason=reason or "nothing to go by")
         hint = _hint(findings, results) if score < 0 else ""
@@ -96,14 +98,22 @@ def _hint(findings: Sequence[Finding], results: Sequence[Result]) -> str:
     return " ".join(taken[:MAX_HINT_SENTENCES])
 
 
-def _of_results(results: Sequence[Result]) -> tuple[Score | None, str]:
-    """The score by results: -1 for errors, unless most calls of the reply worked."""
+def _failed_before(evidence: Evidence) -> bool:
+    """Whether tests failed earlier in the same piece of work."""
+    earlier = (read_result(m, evidence, caller=by) for by, _, m in calls_made(evidence.request) if m is not None)
+    return any(result.rule == FAILED_TESTS for result in earlier)
+
+
+def _of_results(results: Sequence[Result], failed_before: bool) -> tuple[Score | None, str]:
+    """The score by results: -1 for errors, unless most calls of the reply worked. To work alone is no progress."""
     errors = [r for r in results if r.kind == "error"]
     worked = [r for r in results if r.kind == "success"]
     if errors and len(errors) >= len(worked):
         return -1, "; ".join(f"tool error: {r.rule}" for r in errors)
+    if failed_before and not errors and any(r.rule == PASSED_TESTS for r in worked):
+        return 1, "tool: the tests pass now"
     if worked:
-        return 1, "; ".join(dict.fromkeys(f"tool: {r.rule}" for r in worked))
+        return 0, "; ".join(dict.fromkeys(f"tool: {r.rule}" for r in worked))
     if any(r.rule == "nothing found" for r in results):
         return 0, "tool: nothing found"
     return None, "the tool gave no output"

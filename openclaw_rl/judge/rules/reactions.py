@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from openclaw_rl.judge.rules.clauses import NEGATIVE, REMARK, read_clause
+from openclaw_rl.judge.rules.clauses import MOVES_ON, NEGATIVE, REMARK, read_clause
 from openclaw_rl.judge.rules.directives import phrase_as
 from openclaw_rl.judge.rules.findings import Finding, Reading, Scene
 from openclaw_rl.judge.rules.language import PhraseFound, load_languages, load_table
@@ -28,6 +28,9 @@ _TRACE = re.compile(
     r"|^[\w./-]{1,80}: (?:command not found|.{0,200}No such file or directory|.{0,200}[Pp]ermission denied)",
     re.MULTILINE,
 )
+ANSWERS = "answers the question"
+GOES_ALONG = frozenset({MOVES_ON, ANSWERS, "accept", "declines", "no"})
+"""Findings of the good sign that say nothing of the reply: wishes in new words are often misread as these."""
 UNREAD = "unknown language"
 """The finding that some of what was said is in a language that has no word list."""
 MAX_REPHRASED = 300
@@ -51,7 +54,7 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     if again and not any(f.sign < 0 and f.strength > 0 for f in findings):
         findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
     if scene.asked and _is_answer(words, findings, scene):
-        findings.append(Finding("answers the question", 1))
+        findings.append(Finding(ANSWERS, 1))
     return findings
 
 
@@ -72,7 +75,20 @@ def read_findings(request: str, reply: str, said: Sequence[str]) -> list[Finding
 
 
 def score_of(findings: Sequence[Finding]) -> tuple[Score | None, str]:
-    """The score: complaints before praise before moving on. What came before a retraction does not count."""
+    """The score: complaints before praise. Who merely goes along has said neither."""
+    counted = counted_of(findings)
+    goes_along = bool(counted) and all(f.sign > 0 and f.rule in GOES_ALONG for f in counted)
+    return 0 if goes_along else sign_of(findings), "; ".join(dict.fromkeys(_named(f) for f in counted))
+
+
+def sign_of(findings: Sequence[Finding]) -> Score | None:
+    """How the reaction sounds: 1 also where the person merely goes along."""
+    counted = counted_of(findings)
+    return counted[0].sign if counted else None
+
+
+def counted_of(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that decide, all of one sign. What came before a retraction does not count."""
     taken_back = max((i for i, f in enumerate(findings) if f.strength > 1), default=-1)
     counted = findings[max(taken_back, 0) :]
     if any(
@@ -82,9 +98,8 @@ def score_of(findings: Sequence[Finding]) -> tuple[Score | None, str]:
     for sign, strength in ((-1, 1), (1, 1), (1, 0), (-1, 0), (0, 0)):
         named = [f for f in counted if f.sign == sign and f.strength >= strength]
         if named:
-            score: Score = -1 if sign < 0 else 1 if sign > 0 else 0
-            return score, "; ".join(dict.fromkeys(_named(f) for f in named))
-    return None, ""
+            return named
+    return []
 
 
 def _named(finding: Finding) -> str:

@@ -2,7 +2,8 @@
 
 The writes of many sessions are interleaved. To put them into few statements they are done per table; to keep their
 order where it matters the batch is cut into segments, in which no row is touched twice except in the order of `Op`.
-What a record causes is written with it: the judge's task with its evidence, and the end of samples with an opt-out.
+What a record causes is written with it: the judge's task with its evidence or the end of its session, and the end of
+samples with an opt-out.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Prepare(Protocol):
 
     def update(self, table: Table, column: str, keys: Sequence[str], only_where: ColumnElement[bool]) -> RunRows: ...
 
-    def one(self, statement: Select[Any] | Update | Delete) -> RunOne: ...
+    def one(self, statement: Select[Any] | Insert | Update | Delete) -> RunOne: ...
 
 
 class Batch:
@@ -98,6 +99,7 @@ class Batch:
             Op.CLOSE: prepare.update(schema.session, "closed_at", ["id"], schema.session.c.closed_at.is_(None)),
             Op.REVOKE: prepare.update(schema.api_key, "revoked_at", ["id"], schema.api_key.c.revoked_at.is_(None)),
         }
+        self._end = prepare.one(tasks.insert_end())
         self._take_back = prepare.update(turn, "complete", (*_TURN_KEYS, "digest"), turn.c.complete.is_(True))
         self._last_seq = prepare.one(select(func.max(state.c.seq)))
         self._count_closed, self._closed_as = (prepare.one(statement) for statement in _numbering_closed())
@@ -129,6 +131,9 @@ class Batch:
                     self._evidence.run(connection, tasks.evidence_rows(new))
                 self._number_closed(connection, [row for row in rows if row.get("closed_at") is not None])
                 self._opt_out(connection, op, rows)
+                if op is Op.SKIP:
+                    for row in rows:
+                        self._end.run(connection, {"session": row["session"], "index": row["index"]})
                 crash_point("store.mid_batch")
         return [True] * len(writes)
 

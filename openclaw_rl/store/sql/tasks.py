@@ -15,11 +15,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Insert, ScalarSelect, and_, case, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Insert,
+    ScalarSelect,
+    and_,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 
 from openclaw_rl.store.sql import schema
 from openclaw_rl.store.sql.upsert import proposed, upsert
-from openclaw_rl.types import Judgement, Lease, Stage
+from openclaw_rl.types import Judgement, Lease, Skip, Stage
 
 LOCAL_OWNER = "local:"
 """How owners begin that are runs of the one process that writes; the writer's lock says that earlier ones are dead."""
@@ -101,6 +117,18 @@ def evidence_rows(arrived: Iterable[tuple[str, int, float]]) -> list[dict[str, A
     for session, index, at in arrived:
         times[session, index].append(at)
     return [_new_task("judge", *turn, wanted=len(at), due_at=min(at)) for turn, at in times.items()]
+
+
+def insert_end() -> Insert:
+    """The judge's task for a turn (`session`, `index`) whose session ended, where it has none: nothing followed it."""
+    turn = schema.turn.c
+    this = (turn.session == bindparam("session"), turn.index == bindparam("index"))
+    row = _new_task("judge", "", 0, wanted=1, due_at=0.0)
+    new = select(
+        *(cast(turn[name] if name in ("session", "index") else literal(row[name]), _task[name].type) for name in row)
+    )
+    is_new = ~exists().where(_other.stage == "judge", _other.session == turn.session, _other.index == turn.index)
+    return insert(schema.task).from_select(list(row), new.where(*this, turn.skip == Skip.NO_NEXT_STATE, is_new))
 
 
 def put_judged(connection: Connection, judgement: Judgement) -> None:

@@ -238,7 +238,7 @@ class UpdateRows:
 class OneStatement:
     """A statement with named parameters, compiled once."""
 
-    def __init__(self, statement: Select[Any] | Update | Delete) -> None:
+    def __init__(self, statement: Select[Any] | Insert | Update | Delete) -> None:
         compiled = statement.compile(dialect=_DIALECT)
         self._text, self._names = str(compiled), compiled.positiontup or []
         self._constants = compiled.params

@@ -348,7 +348,7 @@ class SqliteStore:
                 self._remember(write, write.trunk)
             if write.op is Op.TURN:
                 self.lessons.woken("watch").set()
-            if write.op in (Op.NEXT_STATE, Op.FEEDBACK):
+            if write.op in (Op.NEXT_STATE, Op.FEEDBACK, Op.SKIP):
                 self.lessons.woken("judge").set()
             if write.op is Op.CLOSE:
                 self.lessons.woken("credit").set()

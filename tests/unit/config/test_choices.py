@@ -24,31 +24,34 @@ def test_every_choice_names_settings() -> None:
 
 def test_the_seeds_training_file_chooses_what_it_names() -> None:
     config = loaded(file=DATA / "seed_training_config.yaml").config
-    assert (config.evaluation.judge, config.evaluation.num_judges) == (("endpoint",), 3)
+    assert (config.evaluation.judge, config.evaluation.num_judges) == (("auto",), 3)
     assert config.training.hint_extraction_model == "gpt-4"
     assert (config.training.advantage, config.training.gae_lambda) == ("session_gae", 0.95)
     assert (config.training.critic, config.training.value_clip, config.training.value_clip_ratio) == (True, True, 0.2)
 
 
 @pytest.mark.parametrize(
-    ("given", "chosen"),
+    ("given", "chosen", "outright"),
     [
-        ("evaluation.judge_function=r.py:reward", "function"),
-        ("evaluation.judge_path=/prm", "model"),
-        ("evaluation.judge_model=gpt-4", "endpoint"),
-        ("evaluation.judge_url=http://localhost:1/v1", "endpoint"),
-        ("training.hint_extraction_model=gpt-4", "endpoint"),
+        ("evaluation.judge_function=r.py:reward", "function", "function"),
+        ("evaluation.judge_path=/prm", "auto", "model"),
+        ("evaluation.judge_model=gpt-4", "auto", "endpoint"),
+        ("evaluation.judge_url=http://localhost:1/v1", "auto", "endpoint"),
+        ("training.hint_extraction_model=gpt-4", "auto", "endpoint"),
     ],
 )
-def test_a_judges_settings_choose_it(given: str, chosen: str) -> None:
+def test_a_judges_settings_choose_it(given: str, chosen: str, outright: str) -> None:
     found = loaded(given)
     assert found.config.evaluation.judge == (chosen,)
     assert found.sources["evaluation.judge"] == f"chosen by {given.partition('=')[0]}"
+    assert loaded(given, f"evaluation.judge={outright}").config.evaluation.judge == (outright,)
+    with pytest.raises(ConfigError, match="needs another evaluation.judge than rules"):
+        loaded(given, "evaluation.judge=rules")
     key, _, value = given.partition("=")
     weaker = {f"OPENCLAW_RL__{key.replace('.', '__').upper()}": value}
     assert loaded("evaluation.judge=rules", env=weaker).config.evaluation.judge == ("rules",)
-    in_a_chain = loaded(given, env={"OPENCLAW_RL__EVALUATION__JUDGE": f"rules,{chosen}"})
-    assert in_a_chain.config.evaluation.judge == ("rules", chosen)
+    in_a_chain = loaded(given, env={"OPENCLAW_RL__EVALUATION__JUDGE": f"rules,{outright}"})
+    assert in_a_chain.config.evaluation.judge == ("rules", outright)
 
 
 def test_the_checkpoint_of_a_reward_function_is_no_judge_of_its_own() -> None:
@@ -59,13 +62,9 @@ def test_the_checkpoint_of_a_reward_function_is_no_judge_of_its_own() -> None:
     )
 
 
-def test_two_judges_of_one_source_are_an_error_that_names_both() -> None:
-    with pytest.raises(
-        ConfigError, match=r"judge_path and evaluation.judge_model choose different.*model and endpoint"
-    ):
-        loaded("evaluation.judge_model=gpt-4", "evaluation.judge_path=/prm")
-    stronger = loaded("evaluation.judge_model=gpt-4", env={"PRM_MODEL_PATH": "/prm"})
-    assert stronger.config.evaluation.judge == ("endpoint",)
+def test_a_function_beside_a_model_of_one_source_is_an_error_that_names_both() -> None:
+    with pytest.raises(ConfigError, match=r"judge_function and evaluation.judge_model choose different"):
+        loaded("evaluation.judge_model=gpt-4", "evaluation.judge_function=r.py:f")
 
 
 def test_a_stronger_source_beats_what_a_file_says_outright(tmp_path: Path) -> None:
@@ -73,7 +72,7 @@ def test_a_stronger_source_beats_what_a_file_says_outright(tmp_path: Path) -> No
     file.write_text("training: {teacher: current}\nevaluation: {judge: self}\n")
     found = loaded(env={"PRM_TEACHER_HF": "/teacher", "PRM_MODEL_PATH": "/prm"}, file=file).config
     assert (found.training.teacher, found.training.teacher_path) == ("path", Path("/teacher"))
-    assert found.evaluation.judge == ("model",)
+    assert found.evaluation.judge == ("auto",)
     outright = loaded("training.teacher=ema", env={"PRM_TEACHER_HF": "/teacher"})
     assert outright.config.training.teacher == "ema"
 

@@ -280,6 +280,41 @@ async def test_what_was_said_after_the_session_ended_counts(rig: Rig) -> None:
         await rig.until_judged(1)
 
 
+async def test_the_last_turn_of_a_session_is_judged_by_what_it_shows_of_itself(rig: Rig) -> None:
+    await rig.store.put_turn(make_turn(0, finish_reason="length"))
+    await rig.store.put_turn(make_turn(1))
+    for index in (0, 1, 1):
+        await rig.store.mark_skip(SESSION, index, Skip.NO_NEXT_STATE)
+    async with rig.running():
+        judged = await rig.until_judged(1)
+        await rig.until_idle()
+    assert (judged[0].verdict.score, judged[0].verdict.reason) == (
+        -1,
+        "finding: the answer was cut at its length limit",
+    )
+    assert (list(await rig.judgements()), rig.judge.asked) == ([0], [])
+
+
+async def test_what_follows_a_last_turn_after_all_is_judged_with_it(rig: Rig) -> None:
+    await rig.store.put_turn(make_turn())
+    await rig.store.mark_skip(SESSION, 0, Skip.NO_NEXT_STATE)
+    async with rig.running():
+        await rig.until_idle()
+        assert await rig.judgements() == {}
+        await follow(rig.store, 0, "reaction 0")
+        await rig.until_judged(1)
+    assert len(rig.judge.asked) == 1
+
+
+async def test_an_ended_session_that_opted_out_is_not_looked_at(rig: Rig) -> None:
+    await rig.store.put_session(make_session(opted_out=True))
+    await rig.store.put_turn(make_turn(0, finish_reason="length"))
+    await rig.store.mark_skip(SESSION, 0, Skip.NO_NEXT_STATE)
+    async with rig.running():
+        await rig.until_idle()
+    assert await rig.judgements() == {}
+
+
 async def test_roles_beside_the_main_line_are_no_feedback(rig: Rig) -> None:
     rig.settings = replace(rig.settings, main_line=frozenset({"user", "assistant"}))
     await rig.store.put_turn(make_turn())

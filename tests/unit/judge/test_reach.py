@@ -40,8 +40,8 @@ async def verdicts(*kinds: str) -> list[Verdict]:
 
 
 async def share(is_so: Callable[[Verdict], bool], *kinds: str) -> float:
-    """Of those that a judge can make something of."""
-    told = [one for one in await verdicts(*kinds) if one.score or one.hints]
+    """Of all of these kinds."""
+    told = await verdicts(*kinds)
     assert len(told) > 40
     return sum(map(is_so, told)) / len(told)
 
@@ -51,22 +51,31 @@ def harms(verdict: Verdict) -> bool:
     return score_learned(verdict) < 0 or any(form_part(hint) != hint for hint in hints_learned(verdict))
 
 
+def praises(verdict: Verdict) -> bool:
+    return score_learned(verdict) > 0
+
+
 def teaches(verdict: Verdict) -> bool:
-    return bool(score_learned(verdict) or hints_learned(verdict))
+    """Whether a wish is learned as what it is: what the person wants, and not that all was well."""
+    return bool(score_learned(verdict) < 0 or hints_learned(verdict)) and not praises(verdict)
 
 
 async def test_next_to_nothing_false_is_learned() -> None:
     assert await share(harms, "push") <= 0.01
-    assert await share(lambda one: score_learned(one) > 0 or harms(one), "dialogue") <= 0.13
+    assert await share(praises, "push") <= 0.03
+    assert await share(lambda one: praises(one) or harms(one), "dialogue") <= 0.12
 
 
-@pytest.mark.parametrize(("kind", "least"), [("form", 0.68), ("praise", 0.8)])
-async def test_most_wishes_about_the_form_and_most_praise_are_learned(kind: str, least: float) -> None:
-    assert await share(teaches, kind) >= least
+@pytest.mark.parametrize(
+    ("kinds", "least", "most"), [(("form",), 0.55, 0.05), (("work",), 0.12, 0.03), (("advice",), 0.2, 0.04)]
+)
+async def test_wishes_are_learned_as_wishes(kinds: tuple[str, ...], least: float, most: float) -> None:
+    assert await share(teaches, *kinds) >= least
+    assert await share(praises, *kinds) <= most
 
 
-async def test_of_other_wishes_some_are() -> None:
-    assert await share(teaches, "work", "advice") >= 0.35
+async def test_most_praise_is_learned() -> None:
+    assert await share(praises, "praise") >= 0.74
 
 
 def texts() -> Iterator[str]:

@@ -102,7 +102,19 @@ FINDINGS = [
     (
         checks.check_judge(["rules", "self"], Unscored(num_judged=9, reasons={"unknown language: set it": 3})),
         "remark",
-        "rules, self; 3 of the last 9 judged turns: unknown language\nset it",
+        "rules, self; of the last 9 judged turns 3: unknown language\nset it",
+    ),
+    (
+        checks.check_judge(["auto"], Unscored(num_judged=9, reasons={}, judges={"heads": 7, "rules": 2})),
+        "ok",
+        "auto; of the last 9 judged turns 7 by heads, 2 by rules",
+    ),
+    (
+        checks.check_judge(
+            ["auto"], Unscored(num_judged=2, reasons={"heads: +1 at 0.5 only; rules: unknown language: x": 1})
+        ),
+        "remark",
+        "auto; of the last 2 judged turns 1: unknown language\nx",
     ),
     (server(None, answers=False), "ok", "openclaw-rl up"),
     (server("http://x", answers=False), "remark", "killed"),

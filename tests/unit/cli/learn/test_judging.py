@@ -42,6 +42,9 @@ async def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+RULES = "evaluation.judge=rules"
+
+
 def by_function(data_dir: Path, *overrides: str) -> Config:
     path = data_dir.parent / "reward.py"
     return settings(data_dir, "evaluation.judge=function", f"evaluation.judge_function={path}:reward", *overrides)
@@ -71,7 +74,7 @@ def test_a_turn_is_judged_and_shown_and_nothing_is_stored(data_dir: Path, capsys
 
 
 def test_rules_judge_a_turn(data_dir: Path, capsys: CAPS) -> None:
-    judge_turn(settings(data_dir), f"{SESSION}.0", as_json=True)
+    judge_turn(settings(data_dir, RULES), f"{SESSION}.0", as_json=True)
     shown = json.loads(capsys.readouterr().out)
     assert (shown["judge"], shown["score"], len(shown["hints"])) == ("rules", -1, 1)
     assert {vote["question"] for vote in shown["votes"]} == {"score", "hint"}
@@ -109,7 +112,7 @@ def test_a_replay_counts_where_both_agree(data_dir: Path, capsys: CAPS) -> None:
     assert shown["table"]["-1"]["-1"] == shown["table"]["abstained"]["abstained"] == 1
     assert sum(sum(row.values()) for row in shown["table"].values()) == 2
     assert shown["differences"] == []
-    other = settings(data_dir, "evaluation.judge=rules")
+    other = settings(data_dir, RULES)
     shown = ask_again(other, capsys)
     assert shown["share_equal"] == 0.5
     (difference,) = shown["differences"]
@@ -180,9 +183,9 @@ def test_lines_are_judged_in_order_and_bad_ones_do_not_stop_the_others(
 
 
 def test_good_lines_are_exit_status_0_and_need_no_store(tmp_path: Path, capsys: CAPS) -> None:
-    status, shown, errors = judged_lines(settings(tmp_path / "none"), json.dumps(THANKS), tmp_path, capsys)
+    status, shown, errors = judged_lines(settings(tmp_path / "none", RULES), json.dumps(THANKS), tmp_path, capsys)
     assert (status, errors, shown[0]["score"], "error" in shown[0]) == (0, "", 1, False)
-    assert judge_file(settings(tmp_path / "none"), tmp_path / "pairs.jsonl", as_json=False) == 0
+    assert judge_file(settings(tmp_path / "none", RULES), tmp_path / "pairs.jsonl", as_json=False) == 0
     assert "rules: +1: 1" in capsys.readouterr().out
     with pytest.raises(OpenClawError, match="cannot be read"):
         judge_file(settings(tmp_path), tmp_path / "missing.jsonl", as_json=True)

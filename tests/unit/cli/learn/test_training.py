@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command(data_dir: Path, model: Path, *arguments: str) -> list[str]:
-    given = ["train", "--data-dir", str(data_dir), "--model", str(model), *SMALL, *arguments]
+    given = ["train", "--data-dir", str(data_dir), "--model", str(model), "evaluation.judge=rules", *SMALL, *arguments]
     return [sys.executable, "-m", "openclaw_rl", *given]
 
 
@@ -354,7 +354,7 @@ async def test_a_judge_that_fails_its_known_cases_ends_the_judging_not_never(
     lines = await exported(tmp_path / "elsewhere", model, 1)
     await import_rollouts(store, read_rollouts(write(tmp_path / "rollouts", *lines)))
     async with JudgeServer(always=1).listening() as url:
-        chosen = [f"evaluation.judge_url={url}", "evaluation.judge_model=liar"]
+        chosen = ["evaluation.judge=endpoint", f"evaluation.judge_url={url}", "evaluation.judge_model=liar"]
         with progress(show=False) as bars:
             async with asyncio.timeout(60):
                 await _judge(load_config(env={}, overrides=chosen).config, store, TrainBar(bars), Metrics())

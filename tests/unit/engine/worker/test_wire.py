@@ -15,6 +15,8 @@ from openclaw_rl.types import (
     Delta,
     EngineState,
     GenerateRequest,
+    Hidden,
+    HiddenRequest,
     Json,
     Publication,
     Sampling,
@@ -249,6 +251,17 @@ def test_a_wrong_score_request_is_refused_and_the_field_named(raw: Any, field: s
     with pytest.raises(EngineRefused, match=field) as refusal:
         wire.score_request_from_json(raw)
     assert refusal.value.status == 400
+
+
+def test_hidden_requests_and_states_survive_the_wire() -> None:
+    request = HiddenRequest(request_id="h", sequences=((1, 2), (3,)), layer=15)
+    raw = wire.loads(wire.dumps(wire.hidden_request_to_json(request)))
+    assert wire.hidden_request_from_json(raw) == request
+    wrongs: tuple[dict[str, Json], ...] = ({"sequences": None}, {"sequences": [[]]}, {"layer": 0}, {"layer": "15"})
+    for wrong in wrongs:
+        with pytest.raises(EngineRefused, match=next(iter(wrong))):
+            wire.hidden_request_from_json({**raw, **wrong})
+    assert wire.hidden_from_json({"hidden": [[0.5, -1.25]]}) == (Hidden(values=(0.5, -1.25)),)
 
 
 def test_scores_survive_the_wire() -> None:

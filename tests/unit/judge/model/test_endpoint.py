@@ -478,7 +478,11 @@ async def test_what_an_endpoint_judge_read_in_another_language_is_learned(
 
 async def test_the_seeds_settings_file_asks_its_models_with_three_votes(server: Server) -> None:
     file = Path(__file__).parents[3] / "data" / "seed_training_config.yaml"
-    given = [f"evaluation.judge_url={server.url}", "training.hint_extraction_model=gpt-4-hints"]
+    given = [
+        "evaluation.judge=endpoint",
+        f"evaluation.judge_url={server.url}",
+        "training.hint_extraction_model=gpt-4-hints",
+    ]
     config = load_config([file], {}, given).config
     scores = iter(["\\boxed{1}", "\\boxed{-1}", "\\boxed{0}"])
 

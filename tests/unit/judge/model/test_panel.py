@@ -201,7 +201,7 @@ async def test_a_programming_error_is_not_a_vote_and_leaves_nothing_running() ->
 async def test_the_name_is_the_askers_and_closing_closes_it() -> None:
     asker = votes([1])
     judge = PanelJudge(asker)
-    assert (judge.name, judge.prompt_version) == ("scripted", "score-1+hint-1")
+    assert (judge.name, judge.prompt_version) == ("scripted", "score-2+hint-1")
     await judge.close()
     assert asker.is_closed
 

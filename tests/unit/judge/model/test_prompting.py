@@ -78,8 +78,8 @@ def test_the_instructions_say_what_matters(question: VoteQuestion) -> None:
 
 
 def test_versions_are_in_the_files() -> None:
-    assert (load_prompt("score").version, load_prompt("hint").version) == ("score-1", "hint-1")
-    assert prompt_version() == "score-1+hint-1"
+    assert (load_prompt("score").version, load_prompt("hint").version) == ("score-2", "hint-1")
+    assert prompt_version() == "score-2+hint-1"
 
 
 def test_the_nonce_cannot_be_known_and_stays_the_same() -> None:

@@ -58,7 +58,7 @@ def test_the_cases_are_many_and_of_every_kind() -> None:
     assert len({case["id"] for case in CASES}) == len(CASES)
     kinds = {(case["lang"], case["next"][-1]["role"], case["score"]) for case in CASES}
     assert {(lang, "user", score) for lang in ("en", "zh") for score in (-1, 0, 1)} <= kinds
-    assert {("en", "tool", score) for score in (-1, 0, 1)} <= kinds
+    assert {("en", "tool", score) for score in (-1, 0)} <= kinds
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -101,7 +101,7 @@ def test_it_is_mostly_right(lang: str, role: str) -> None:
         ("great, now it's even worse", -1, ""),
         ("thanks for nothing", -1, ""),
         ("Thanks! Now write a poem about the sea.", 1, ""),
-        ("What is tail recursion?", 1, ""),
+        ("What is tail recursion?", 0, ""),
         ("noooo", -1, ""),
         ("THAT’S GREAT", 1, ""),
         ("**wrong**", -1, ""),
@@ -223,13 +223,13 @@ def test_it_never_raises_on_words_it_knows(text: str) -> None:
 def test_a_request_asked_again_was_not_answered() -> None:
     asked = "How do I center a div on the page?"
     assert after("how can i center a div on a page", request=asked).score == -1
-    assert after("How do I center a picture in the footer?", request=asked).score == 1
-    assert after("Convert 25 miles to km", request="Convert 10 miles to km").score == 1
+    assert after("How do I center a picture in the footer?", request=asked).score == 0
+    assert after("Convert 25 miles to km", request="Convert 10 miles to km").score == 0
 
 
-def test_an_answer_to_the_question_of_the_reply_is_progress() -> None:
-    assert after("Friday at seven", reply="For which day?").score == 1
-    assert after("no", reply="Shall I add a reminder?").score == 1
+def test_an_answer_to_the_question_of_the_reply_is_neither_good_nor_bad() -> None:
+    assert after("Friday at seven", reply="For which day?").score == 0
+    assert after("no", reply="Shall I add a reminder?").score == 0
     assert after("no", reply="I added a reminder.").score == -1
     assert after("No, that's wrong.", reply="Does that help?").score == -1
 
@@ -244,9 +244,9 @@ def test_an_answer_to_the_question_of_the_reply_is_progress() -> None:
         ("hm", (0, None), ""),
         ("asdfgh", (0, None), ""),
         ("lol", (0, None), ""),
-        ("yes please", (1,), ""),
-        ("no thanks", (1,), ""),
-        ("No, I have to go now", (0, 1, None), ""),
+        ("yes please", (0,), ""),
+        ("no thanks", (0,), ""),
+        ("No, I have to go now", (0, None), ""),
     ],
 )
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_what_was_written_as_feedback_is_read_too() -> None:
 
 async def test_it_judges_like_every_judge() -> None:
     judge = RulesJudge(max_candidates=1)
-    assert (judge.name, judge.prompt_version) == ("rules", "rules-2")
+    assert (judge.name, judge.prompt_version) == ("rules", "rules-3")
     assert (await judge.judge(talk("thanks"))).score == 1
     await judge.close()
 
@@ -304,22 +304,22 @@ def results(*texts: str, name: str = "read_file", arguments: str = "{}", tools: 
 @pytest.mark.parametrize(
     ("result", "name", "arguments", "score"),
     [
-        ("Error: something is wrong\nin the file that was read\n" * 9, "read_file", "{}", 1),
+        ("Error: something is wrong\nin the file that was read\n" * 9, "read_file", "{}", 0),
         ("Error: no such file", "read_file", "{}", -1),
-        ("app.py:3: raise ValueError('failed')", "bash", '{"command": "grep -rn failed ."}', 1),
+        ("app.py:3: raise ValueError('failed')", "bash", '{"command": "grep -rn failed ."}', 0),
         ("3 failed, 1 passed", "bash", '{"command": "pytest"}', -1),
-        ("3 failed, 1 passed", "bash", '{"command": "cat old_report.txt"}', 1),
-        ('{"stdout": "error error", "exit_code": 0}', "bash", "{}", 1),
+        ("3 failed, 1 passed", "bash", '{"command": "cat old_report.txt"}', 0),
+        ('{"stdout": "error error", "exit_code": 0}', "bash", "{}", 0),
         ('{"stdout": "fine", "exit_code": 2}', "bash", "{}", -1),
-        ('{"result": {"error": "no"}}', "bash", "{}", 1),
+        ('{"result": {"error": "no"}}', "bash", "{}", 0),
         ('{"result": {"error": "not there"}}', "bash", "{}", -1),
-        ("0 errors, 0 failures", "bash", "{}", 1),
-        ("exit code 0", "bash", "{}", 1),
+        ("0 errors, 0 failures", "bash", "{}", 0),
+        ("exit code 0", "bash", "{}", 0),
         ("exit code 3", "bash", "{}", -1),
         ("no results", "search", "{}", 0),
-        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "read_file", "{}", 1),
-        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "bash", "{}", 1),
-        ("If it prints `error: command failed`, install it.", "bash", "{}", 1),
+        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "read_file", "{}", 0),
+        ("# Tool\n\n## Help\n\n```\nerror: command failed\n```\n", "bash", "{}", 0),
+        ("If it prints `error: command failed`, install it.", "bash", "{}", 0),
         ("error: command failed", "bash", "{}", -1),
         ("# example.com/m\n./main.go:3:2: error: undefined: x", "bash", "{}", -1),
         ("", "bash", "{}", None),
@@ -330,8 +330,19 @@ def test_a_tool_result_says_how_the_call_went(result: str, name: str, arguments:
 
 
 def test_one_error_among_many_calls_is_forgiven() -> None:
-    assert results("fine", "fine", "Error: timeout", name="bash").score == 1
+    assert results("fine", "fine", "Error: timeout", name="bash").score == 0
     assert results("fine", "Error: timeout", name="bash").score == -1
+
+
+def test_progress_is_a_test_that_failed_before_and_passes_now() -> None:
+    def passing(before: str) -> Verdict:
+        request = (said("user", "Fix it."), called("bash"), said("tool", before, tool_call_id="c1"))
+        passed = said("tool", "12 passed in 1.02s", tool_call_id="c1")
+        return JUDGE.verdict(Evidence(request=request, reply=called("bash"), following=(passed,)))
+
+    assert passing("3 failed, 9 passed").score == 1
+    assert passing("12 passed").score == 0
+    assert passing("README.md").score == 0
 
 
 def test_a_tool_error_is_a_hint_only_where_the_schema_told_it_before() -> None:
@@ -374,7 +385,7 @@ def test_the_same_in_another_form_is_no_next_task_however_politely_it_is_asked_f
     ],
 )
 def test_a_form_with_another_subject_is_the_next_task(text: str) -> None:
-    assert after(text).score == 1
+    assert after(text).score == 0
 
 
 @pytest.mark.parametrize(
@@ -435,4 +446,4 @@ def test_what_no_call_of_the_reply_returned_says_nothing_of_it() -> None:
     assert JUDGE.verdict(talk(spoken)).outcome == "abstained"
     assert JUDGE.verdict(talk(spoken, reply=called("search"))).outcome == "abstained"
     returned = said("tool", "3 files", tool_call_id="c1")
-    assert JUDGE.verdict(talk(returned, reply=called("search"))).score == 1
+    assert JUDGE.verdict(talk(returned, reply=called("search"))).score == 0

@@ -292,7 +292,7 @@ def test_the_same_request_again_was_not_answered_in_any_language() -> None:
 
 def test_a_tool_that_worked_does_not_overrule_words_that_nobody_read() -> None:
     result = said("tool", "3 files", tool_call_id="c1")
-    assert JUDGE.verdict(talk(result, reply=called("search"))).score == 1
+    assert JUDGE.verdict(talk(result, reply=called("search"))).score == 0
     assert JUDGE.verdict(talk(result, "Das ist leider ganz falsch.", reply=called("search"))).outcome == "abstained"
 
 

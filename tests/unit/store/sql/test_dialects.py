@@ -55,16 +55,17 @@ class Compiled:
     def update(self, table: Table, column: str, keys: Sequence[str], only_where: ColumnElement[bool]) -> Any:
         self.texts.append(str(only_where.compile(dialect=POSTGRESQL)))
 
-    def one(self, statement: Select[Any] | Update | Delete) -> Any:
+    def one(self, statement: Select[Any] | Insert | Update | Delete) -> Any:
         self.texts.append(str(statement.compile(dialect=POSTGRESQL)))
 
 
 def test_a_batch_can_be_written_to_postgresql() -> None:
     compiled = Compiled()
     Batch(compiled)
-    assert len(compiled.texts) == 21
+    assert len(compiled.texts) == 22
     assert sum("ON CONFLICT" in text for text in compiled.texts) == 7
-    (evidence,) = (text for text in compiled.texts if text.startswith("INSERT INTO task"))
+    evidence, end = (text for text in compiled.texts if text.startswith("INSERT INTO task"))
+    assert "SELECT CAST(" in end
     assert "wanted = (task.wanted + excluded.wanted)" in evidence
 
 
