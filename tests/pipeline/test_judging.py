@@ -239,7 +239,8 @@ def test_a_model_can_judge(tmp_path: Path, model: Path, judge: str) -> None:
         {"match": "BEGIN next state", "reply": "The person accepts it.\n\\boxed{1}"},
         {"match": "^", "reply": "Gravity pulls."},
     ]
-    settings = (f"evaluation.judge={judge}", f"evaluation.judge_path={model}", "evaluation.num_judges=1")
+    weights = [f"evaluation.judge_path={model}"] if judge == "model" else []
+    settings = (f"evaluation.judge={judge}", *weights, "evaluation.num_judges=1")
     with Server(tmp_path / "data", f"engine.scripted.replies={json.dumps(verdicts)}", *settings) as server:
         client = Client(server)
         turns = [client.say({"role": "user", "content": text}) for text in ("Why?", "That is wrong.", "Thank you.")]
