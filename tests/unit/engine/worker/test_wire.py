@@ -249,7 +249,8 @@ def test_hidden_requests_and_states_survive_the_wire() -> None:
     request = HiddenRequest(request_id="h", sequences=((1, 2), (3,)), layer=15)
     raw = wire.loads(wire.dumps(wire.hidden_request_to_json(request)))
     assert wire.hidden_request_from_json(raw) == request
-    for wrong in ({"sequences": None}, {"sequences": [[]]}, {"layer": 0}, {"layer": "15"}):
+    wrongs: tuple[dict[str, Any], ...] = ({"sequences": None}, {"sequences": [[]]}, {"layer": 0}, {"layer": "15"})
+    for wrong in wrongs:
         with pytest.raises(EngineRefused, match=next(iter(wrong))):
             wire.hidden_request_from_json({**raw, **wrong})
     assert wire.hidden_from_json({"hidden": [[0.5, -1.25]]}) == (Hidden(values=(0.5, -1.25)),)
