@@ -16,7 +16,6 @@ import pytest
 from benchmarks.judge_server import JudgeServer
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import Credit, Judgement, Skip
-from tests.pages import ROOT
 from tests.server import Server
 
 pytestmark = pytest.mark.timeout(180)
@@ -240,8 +239,8 @@ def test_a_model_can_judge(tmp_path: Path, model: Path, judge: str) -> None:
         {"match": "BEGIN next state", "reply": "The person accepts it.\n\\boxed{1}"},
         {"match": "^", "reply": "Gravity pulls."},
     ]
-    chosen = "evaluation.judge=self" if judge == "self" else f"evaluation.judge_path={model}"
-    settings = (chosen, "evaluation.num_judges=1")
+    weights = [f"evaluation.judge_path={model}"] if judge == "model" else []
+    settings = (f"evaluation.judge={judge}", *weights, "evaluation.num_judges=1")
     with Server(tmp_path / "data", f"engine.scripted.replies={json.dumps(verdicts)}", *settings) as server:
         client = Client(server)
         turns = [client.say({"role": "user", "content": text}) for text in ("Why?", "That is wrong.", "Thank you.")]
@@ -268,14 +267,3 @@ def test_debug_tells_what_became_of_a_turn_and_quotes_nobody(tmp_path: Path) -> 
     }
     assert all(any(turn in line["event"] for line in told) for turn in turns)
     assert not [line for line in LINES[:2] if line["content"] in text]
-
-
-def test_a_tool_result_is_judged_under_the_documented_rollout_settings(tmp_path: Path) -> None:
-    """They name tools among the side roles: what a tool answers is evidence nevertheless."""
-    settings = ("--config", str(ROOT / "tests" / "data" / "seed_rollout_config.json"))
-    with Server(tmp_path / "data", *settings, SCRIPT) as server:
-        client = Client(server)
-        asked = client.say(LINES[3])
-        client.say(LINES[4])
-        outcome = _wait(server, asked.partition(".")[0], 1)
-    assert outcome.judgements[0].verdict.score == -1
