@@ -23,7 +23,7 @@ from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
 from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
-from openclaw_rl.gateway.answer.heads import Heads
+from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.admin import build_admin
 from openclaw_rl.gateway.api.app import App
@@ -74,7 +74,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         memory=TokenMemory(store.get_turn, model_id=model_id, max_turns=config.rollout.max_turns_in_memory),
         background=background,
         model_id=model_id,
-        heads=Heads(foundation.renderer) if config.engine.share_heads else None,
+        heads=PromptHeads(foundation.renderer) if config.engine.share_heads else None,
     )
     keys, secret = await _load_keys(store, config)
     days = config.store.retention_days

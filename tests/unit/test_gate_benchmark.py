@@ -164,7 +164,7 @@ def test_the_room_of_a_measure_is_that_of_the_candidate_nearest_to_its_limit() -
     losses = {"capability_loss", "capability_loss_from_base"}
     assert set(found) == {"kl", "distinct", *losses, "change_over_noise", "correlation"}
     assert found["change_over_noise"].worst == 5.0
-    assert found["correlation"].limit == pytest.approx(0.99 * 0.96 - 3 * (1 - 0.96**2) / 12)
+    assert found["correlation"].limit == pytest.approx(0.99 * 0.96 - 6 * (1 - 0.96**2) / 12)
     assert (found["kl"].worst, found["kl"].whose) == (0.6, "kl 0.6")
     assert found["kl"].room == pytest.approx(0.4)
     assert found["distinct"].worst == 0.5

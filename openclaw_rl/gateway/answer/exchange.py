@@ -30,7 +30,7 @@ from openclaw_rl.errors import (
 from openclaw_rl.gateway.access.salts import CacheSalts
 from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.capture import Capture, Piece
-from openclaw_rl.gateway.answer.heads import Heads
+from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory, TurnTokens, context_digest
 from openclaw_rl.gateway.answer.pinning import not_served, pinned_version
 from openclaw_rl.gateway.answer.prompt import Desk, Prompt, build_prompt, room, seen_tools
@@ -128,7 +128,7 @@ class Gateway:
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
     salts: CacheSalts = field(default_factory=CacheSalts)
-    heads: Heads | None = None
+    heads: PromptHeads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
     async def begin(

@@ -21,7 +21,7 @@ _CACHE_BYTES = 8 << 20
 _FIRST_WORDS = ("a", "B")
 
 
-class Heads:
+class PromptHeads:
     """Remembers the heads of recent system prompts and tools: agents send the same one with every request."""
 
     def __init__(self, renderer: Renderer) -> None:

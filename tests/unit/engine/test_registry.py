@@ -24,7 +24,7 @@ from openclaw_rl.model.files import ModelFiles
 
 SHOW_THE_ENGINE = {
     *("cli/startup.py", "cli/doctor/checks.py", "cli/learn/training.py", "cli/options.py"),
-    "wiring/learning.py",
+    *("judge/registry.py", "wiring/learning.py"),
 }
 """Who may name `engine.type` to a person; what an engine can do is in its `Capabilities`."""
 

@@ -15,7 +15,7 @@ import pytest
 from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
 from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable, RequestError
 from openclaw_rl.gateway.answer.exchange import Background, Exchange, Gateway
-from openclaw_rl.gateway.answer.heads import Heads
+from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.sessions.identify import Identity, NoTrain
 from openclaw_rl.gateway.sessions.placement import Sessions
@@ -375,7 +375,7 @@ async def test_requests_say_whose_they_are_and_what_of_them_is_shared(
     gateway: Gateway, model: Path, shares: bool
 ) -> None:
     engine = Noting(model)
-    noted = replace(gateway, engine=engine, heads=Heads(gateway.renderer) if shares else None)
+    noted = replace(gateway, engine=engine, heads=PromptHeads(gateway.renderer) if shares else None)
     system = says("You are brief.", "system")
     first = await answer(noted, system, says("hi"))
     await answer(noted, system, says("hi"), first.message, says("go on"))
