@@ -34,9 +34,11 @@ from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Engine, Renderer
-from openclaw_rl.release.gate.full import Gate
+from openclaw_rl.release.gate.gate import Gate
+from openclaw_rl.release.gate.knowledge import Knowledge
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
+from openclaw_rl.release.gate.trial import Tools
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render import load_renderer
@@ -140,6 +142,8 @@ class Bench:
         )
         prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=config.release.answer_tokens)
         limits = config.release
+        knowledge = Knowledge(engine, renderer, limits, model_id=models.model_id)
+        tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=limits)
         proving = Proving(
             engine,
             prober,
@@ -151,7 +155,7 @@ class Bench:
         releaser = Releaser(
             lessons,
             engine,
-            Gate(engine, renderer, prober, limits, replay=lessons, model_id=models.model_id),
+            Gate(engine, tools, log=lessons, model_id=models.model_id, proving=proving),
             live,
             proving=proving,
             keeper=models.trainer,

@@ -21,6 +21,8 @@
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
     train      samples              steps, candidate versions       a batch, the trainer     the store, the clock
     release    candidate versions   live, or rejected ones          the engine, the trainer  the train loop, the clock
+    confirm    versions that        confirmed, or rejected ones     the engine               the release
+               answer on probation
     watch      turns, judgements    a way back to the parent        the store                the store
     examine    live versions        measures of them, if wished     the engine               the release
 
@@ -125,6 +127,7 @@ async def run(
             releasing = make_release(foundation, lessons, host, serving.live, observers, trainer=trainer)
             releaser = releasing.releaser
             start("release", releaser.run())
+            start("confirm", releaser.confirm())
             start("examine", releasing.examiner.run())
             if releasing.watch is not None:
                 start("watch", releasing.watch.run())

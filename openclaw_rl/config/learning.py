@@ -420,6 +420,10 @@ class ReleaseConfig(Section):
         0.99,
         "Smallest correlation of the changes that engine and trainer measure, as a share of what rounding allows.",
     )
+    probation: bool = setting(
+        True,
+        "Let a version answer after the quick check, while the full check goes on; false = only after the full check.",
+    )
     watch: bool = setting(True, "Watch the live version, and roll back to its parent when people react worse to it.")
     watch_turns: PositiveInt = setting(50, "How many of the parent's last turns the live version is compared with.")
     alarm_odds: Annotated[float, Field(gt=1.0)] = setting(

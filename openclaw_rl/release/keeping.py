@@ -7,7 +7,7 @@ few rejected ones for inspection, and the last few others to roll back to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from openclaw_rl.errors import TrainError
 from openclaw_rl.protocols import LearningStore, WeightsKeeper
@@ -36,6 +36,17 @@ def answered_before(version: Version) -> int:
     parent."""
     parent = version.gate.get("parent") if isinstance(version.gate, dict) else None
     return version_number(parent) if isinstance(parent, str) else version.parent
+
+
+def ways_back(version: Version, line: Sequence[Version]) -> Iterator[int]:
+    """The versions that may answer instead of one that answers, the latest first; the base model comes last."""
+    known = {one.number: one for one in line}
+    number = answered_before(version)
+    while number in known:
+        if known[number].weights and known[number].state == "retired":
+            yield number
+        number = answered_before(known[number])
+    yield 0
 
 
 async def tidy(log: LearningStore, keeper: WeightsKeeper, line: str, *, save_every: int) -> None:

@@ -27,9 +27,9 @@ from typing import Protocol
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import EngineRefused, OpenClawError
 from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.answering import NoSuchVersion
 from openclaw_rl.release.gate.behaviour import distinct_pairs
 from openclaw_rl.release.keeping import answered_before
-from openclaw_rl.release.releaser import NoSuchVersion
 from openclaw_rl.types import BASE_VERSION, ServedTurn, Version, version_label
 
 _log = logging.getLogger(__name__)

@@ -209,8 +209,10 @@ class LearningLog:
 
     versions = asked(steps.versions)
     set_version_state = asked(steps.set_state, wakes="train")  # a rejected one gives its samples back
+    take_back = asked(steps.take_back, wakes="train")
     retire_stranded = asked(steps.retire_stranded, wakes="train")
     forget_files = asked(steps.forget_files)
+    hints = asked(served.hints)
     replayed_turns = asked(served.replayed)
     served_turns = asked(served.served)
     was_taken_back = asked(undoing.was_taken_back)

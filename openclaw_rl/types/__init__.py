@@ -58,7 +58,16 @@ from openclaw_rl.types.learning import (
     sample_id,
     turn_of_sample,
 )
-from openclaw_rl.types.lineage import Lesson, Undoing, Undone, ancestry, num_steps_since, plan_undoing, stranded
+from openclaw_rl.types.lineage import (
+    Lesson,
+    Undoing,
+    Undone,
+    ancestry,
+    confirmed_before,
+    num_steps_since,
+    plan_undoing,
+    stranded,
+)
 from openclaw_rl.types.lines import LINE_NAME, SHARED_LINE, USER_NAME, LineKind, line_for, line_kind, line_of
 from openclaw_rl.types.messages import (
     ROLES,
@@ -212,6 +221,7 @@ __all__ = [
     "WeightsRef",
     "ancestry",
     "candidate_chain",
+    "confirmed_before",
     "events_of",
     "head_number",
     "line_for",

@@ -107,7 +107,7 @@ def plan_undoing(
     back_to = answering
     if answering in holding:
         back_to = min(set(ancestry(versions, answering)) & holding)
-        while back_to and (back_to in holding or back_to in unusable or not _may_answer(known[back_to])):
+        while back_to and (back_to in holding or back_to in unusable or not known[back_to].may_answer):
             back_to = known[back_to].parent
     again = set(way[: way.index(back_to)] if back_to in way else way) if answering in holding else set(way) & holding
     rolled_back = {one for one in holding | again if known[one].state not in ("rejected", "rolled_back")}
@@ -120,11 +120,6 @@ def plan_undoing(
     )
 
 
-def _may_answer(version: Version) -> bool:
-    """Whether it has files, and a gate let it answer before: those below the last of a chain were never tried."""
-    return version.weights is not None and version.was_live
-
-
 def ancestry(versions: Sequence[Version], number: int) -> list[int]:
     """A version, its parent, and so on; without the base model."""
     parents = {one.number: one.parent for one in versions}
@@ -133,6 +128,13 @@ def ancestry(versions: Sequence[Version], number: int) -> list[int]:
         found.append(number)
         number = parents[number]
     return found
+
+
+def confirmed_before(versions: Sequence[Version], at: int) -> Version | None:
+    """The last version below this one that a full check let answer; None: that is the base model."""
+    known = {one.number: one for one in versions}
+    below = (known[number] for number in ancestry(versions, at) if number != at)
+    return next((one for one in below if one.may_answer and not one.on_probation), None)
 
 
 def num_steps_since(versions: Sequence[Version], at: int, sampled_by: int) -> int:

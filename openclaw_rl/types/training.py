@@ -126,6 +126,16 @@ class Version:
         """Whether it answers, or ever did."""
         return self.state == "live" or (isinstance(self.gate, dict) and "live_at" in self.gate)
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether its files are there, and a gate let it answer before and has found nothing against it since."""
+        return self.weights is not None and self.was_live and self.state != "rejected"
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether it answers, or did, by the quick check alone."""
+        return self.was_live and isinstance(self.gate, dict) and self.gate.get("check") == "quick"
+
 
 DOUBT_S = 900.0
 """How long a line that has only doubted samples gives way to others: each of them is a step, and takes minutes."""

@@ -30,6 +30,7 @@ class VersionView:
             "model": version.model,
             "parent": version.parent,
             "state": version.state,
+            "on_probation": version.state == "live" and version.on_probation,
             "created_at": version.created_at,
             "path": str(version.folder or ""),
             "sha256": version.sha256,

@@ -32,9 +32,11 @@ from openclaw_rl.protocols import (
     Trainer,
     WaitingSamples,
 )
-from openclaw_rl.release.gate.full import Gate
+from openclaw_rl.release.gate.gate import Gate
+from openclaw_rl.release.gate.knowledge import Knowledge
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.proving import Proving
+from openclaw_rl.release.gate.trial import Tools
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.release.watch import Watch
@@ -236,7 +238,8 @@ def make_release(
     config, renderer, engine = foundation.config, foundation.renderer, host.engine
     settings = config.release
     prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
-    gate = Gate(engine, renderer, prober, settings, replay=lessons, model_id=foundation.model_id)
+    knowledge = Knowledge(engine, renderer, settings, model_id=foundation.model_id)
+    tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=settings)
     proving = (
         None
         if trainer is None
@@ -250,6 +253,8 @@ def make_release(
             reports_checksum=host.capabilities.reports_checksum,
         )
     )
+
+    gate = Gate(engine, tools, log=lessons, model_id=foundation.model_id, proving=proving)
 
     async def on_measured(line: str, number: int, measures: Mapping[str, float]) -> None:
         step = await lessons.add_metrics(line, number, measures)
@@ -275,6 +280,7 @@ def make_release(
         proving=proving,
         keeper=trainer or make_keeper(config),
         save_every=config.training.save_every,
+        probation=settings.probation,
         on_change=on_change,
     )
     watch = Watch(lessons, releaser.roll_back, settings) if settings.watch else None

@@ -64,3 +64,21 @@ async def states(store: SqliteStore) -> list[str]:
 
 async def waiting(store: SqliteStore) -> list[str]:
     return [one.id for one in await store.lessons.waiting_samples(LINE, 99)]
+
+
+async def candidate(store: SqliteStore, number: int, parent: int, *names: str) -> Version:
+    """Made by a step that learned from these sessions, two samples each."""
+    samples = [made(name, index) for name in names for index in (0, 1)]
+    await put_samples(store, samples)
+    step = planned(number, parent, *(one.id for one in samples))
+    await store.lessons.plan_step(step)
+    path = f"/v{number}/weights"
+    version = Version(
+        line=LINE, number=number, parent=parent, state="candidate", created_at=1.0, weights=folder_ref(path, "ab")
+    )
+    assert await store.lessons.finish_step(replace(step, state="done"), version)
+    return version
+
+
+async def doubted(store: SqliteStore) -> list[str]:
+    return await store.lessons.doubted_samples(LINE)

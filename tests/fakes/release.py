@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.errors import EngineLost, EngineRefused
-from openclaw_rl.release.gate.full import GateReport
 from openclaw_rl.release.gate.prove import Proof
+from openclaw_rl.release.gate.report import GateReport
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.render.parsing import AnswerForm, StreamParser
@@ -166,19 +166,31 @@ class OpenDoor:
     """A gate and a proof that find something against the versions they are told of, and against no other."""
 
     def __init__(
-        self, *, mad: Collection[int] = (), unproved: Collection[int] = (), faint: Collection[int] = ()
+        self,
+        *,
+        mad: Collection[int] = (),
+        unproved: Collection[int] = (),
+        faint: Collection[int] = (),
+        sly: Collection[int] = (),
     ) -> None:
-        self.mad, self.unproved, self.faint = mad, unproved, faint
+        """What is `sly` passes the quick check, and not the full one."""
+        self.mad, self.unproved, self.faint, self.sly = mad, unproved, faint, sly
         self.compared: list[tuple[str, str]] = []
+        self.checked_fully: list[tuple[str, str]] = []
         self.prepared: list[str] = []
 
     async def prepare(self, parent: Version | None) -> None:
         self.prepared.append("v0" if parent is None else parent.label)
 
-    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
+    async def quick(self, candidate: Version, parent: Version | None, confirmed: Version | None) -> GateReport:
         label = "v0" if parent is None else parent.label
         self.compared.append((candidate.label, label))
-        return Found(parent=label, found="it is mad" if candidate.number in self.mad else "")
+        return Found(check="quick", parent=label, found="it is mad" if candidate.number in self.mad else "")
+
+    async def full(self, candidate: Version, confirmed: Version | None) -> GateReport:
+        label = "v0" if confirmed is None else confirmed.label
+        self.checked_fully.append((candidate.label, label))
+        return Found(parent=label, found="it is sly" if candidate.number in self.sly else "")
 
     async def prove(self, candidate: Version, parent: Version | None) -> Proof:
         proof = Proof(num_tokens=256, correlation=1.0, change=0.1, noise=0.0)
@@ -266,8 +278,8 @@ class HeldDoor(OpenDoor):
         """It goes on although nobody asks any more, as one does whose answer is on its way."""
         self.error: Exception | None = None
 
-    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
-        report = await super().measure(candidate, parent)
+    async def quick(self, candidate: Version, parent: Version | None, confirmed: Version | None) -> GateReport:
+        report = await super().quick(candidate, parent, confirmed)
         self.is_asked.set()
         try:
             await self.go_on.wait()

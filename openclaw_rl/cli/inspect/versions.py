@@ -91,7 +91,7 @@ def versions_table(found: Sequence[VersionView], *, now: float, present: str | N
         is_resting = present is not None and version.model not in (None, present)
         whose = f" for {version.base_model}" if is_resting else ""
         words = (
-            *(version.label, version.line, version.state.replace("_", " ") + whose, ago(now - version.created_at)),
+            *(version.label, version.line, _state(version) + whose, ago(now - version.created_at)),
             *("import" if view.is_imported else str(len(step.sample_ids)), "" if loss is None else f"{loss:+.3f}"),
             version.reason,
         )
@@ -103,7 +103,7 @@ def versions_table(found: Sequence[VersionView], *, now: float, present: str | N
 def gate_text(version: Version) -> RenderableType:
     """Its state, and the report of its gate."""
     style = "bold green" if version.state == "live" else "bold"
-    head = Text.assemble((f"{version.label}  {version.state.replace('_', ' ')}", style))
+    head = Text.assemble((f"{version.label}  {_state(version)}", style))
     if version.base_model is not None:
         head.append(f"\nTrained on {one_line(version.base_model, 300)}.", "dim")
     if version.reason:
@@ -113,6 +113,11 @@ def gate_text(version: Version) -> RenderableType:
         head.append("\nIts gate has not measured it.", "dim")
         return head
     return Group(head, _gate_table(report), *_notes(report))
+
+
+def _state(version: Version) -> str:
+    is_on_probation = version.state == "live" and version.on_probation
+    return "live, on probation" if is_on_probation else version.state.replace("_", " ")
 
 
 def _gate_table(report: Mapping[str, Json]) -> Table:

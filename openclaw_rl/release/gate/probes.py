@@ -16,12 +16,14 @@ import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
+from statistics import fmean
 
 from openclaw_rl.protocols import Engine, Renderer
 from openclaw_rl.types import (
     BACKGROUND,
+    BASE_VERSION,
     SYSTEM_SALT,
     GenerateRequest,
     LineKind,
@@ -102,6 +104,10 @@ _NUM_KEPT = 8
 """Versions whose answers are kept."""
 
 
+Passage = tuple[tuple[int, ...], tuple[int, ...]]
+"""What is read, and the tokens behind it whose log-probs are told."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """A prompt, rendered up to where an answer begins; `text` is what is asked in it."""
@@ -113,15 +119,23 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """What a version says to a probe. `logprobs` are its own; `entropy` is the mean over its tokens, in nats."""
+    """What a version says to a probe. `logprobs` and `entropies`, in nats, are its own, one for each token."""
 
     probe: Probe
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     text: str
-    entropy: float
+    entropies: tuple[float, ...]
     is_cut: bool
     """Whether it was still speaking at the limit."""
+
+    @property
+    def passage(self) -> Passage:
+        return self.probe.prompt_ids, self.token_ids
+
+    @property
+    def entropy(self) -> float:
+        return fmean(self.entropies) if self.entropies else 0.0
 
 
 def frozen_probes(renderer: Renderer) -> tuple[Probe, ...]:
@@ -163,13 +177,38 @@ class Prober:
         self._kept.move_to_end(version)
         return self._kept[version]
 
-    async def ask(self, probes: Sequence[Probe], version: str) -> tuple[ProbeAnswer, ...]:
-        """Answers in the order of the probes. People's requests are served first."""
-        return tuple(await asyncio.gather(*(self._answer(probe, version) for probe in probes)))
+    async def ask(
+        self, probes: Sequence[Probe], version: str, *, max_tokens: int | None = None
+    ) -> tuple[ProbeAnswer, ...]:
+        """Answers in the order of the probes, of `max_tokens` where that is given. People's requests come first."""
+        most = self._max_tokens if max_tokens is None else max_tokens
+        return tuple(await asyncio.gather(*(self._answer(probe, version, most) for probe in probes)))
 
-    async def logprobs(
-        self, passages: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], version: str
-    ) -> list[tuple[float, ...]]:
+    def begun(self, answer: ProbeAnswer, max_tokens: int) -> ProbeAnswer:
+        """What it would have been with so many tokens at most: it is greedy, so that is how it begins."""
+        if len(answer.token_ids) <= max_tokens:
+            return answer
+        ids = answer.token_ids[:max_tokens]
+        return replace(
+            answer,
+            token_ids=ids,
+            logprobs=answer.logprobs[:max_tokens],
+            entropies=answer.entropies[:max_tokens],
+            text=self._renderer.decode(ids),
+            is_cut=True,
+        )
+
+    async def ask_wished(
+        self, probes: Sequence[Probe], wishes: Sequence[str], *, max_tokens: int
+    ) -> tuple[ProbeAnswer, ...]:
+        """What the base model answers with a wish behind each question; the wishes take turns."""
+        hinted = [
+            _probe(self._renderer, f"{probe.text}\n\n{wishes[at % len(wishes)]}", probe.tools)
+            for at, probe in enumerate(probes)
+        ]
+        return await self.ask(hinted, BASE_VERSION, max_tokens=max_tokens)
+
+    async def logprobs(self, passages: Sequence[Passage], version: str) -> list[tuple[float, ...]]:
         """The log-probs that a version gives to the tokens after each passage's start; nothing for an empty passage."""
         asked = [(prompt, said) for prompt, said in passages if said]
         if not asked:
@@ -184,11 +223,11 @@ class Prober:
         scored = iter(await self._engine.score(request))
         return [next(scored).logprobs if said else () for _, said in passages]
 
-    async def _answer(self, probe: Probe, version: str) -> ProbeAnswer:
+    async def _answer(self, probe: Probe, version: str, max_tokens: int) -> ProbeAnswer:
         request = GenerateRequest(
             request_id=f"gate-{secrets.token_hex(6)}",
             token_ids=probe.prompt_ids,
-            sampling=Sampling(max_tokens=self._max_tokens, temperature=0.0, top_logprobs=_NUM_TOP),
+            sampling=Sampling(max_tokens=max_tokens, temperature=0.0, top_logprobs=_NUM_TOP),
             stop_token_ids=self._renderer.stop_token_ids,
             version=version,
             priority=BACKGROUND,
@@ -203,7 +242,7 @@ class Prober:
             token_ids=ids,
             logprobs=tuple(value for delta in deltas for value in delta.logprobs),
             text=self._renderer.decode(ids),
-            entropy=sum(map(_entropy, tops)) / len(tops) if tops else 0.0,
+            entropies=tuple(map(_entropy, tops)),
             is_cut=deltas[-1].finish_reason == "length",
         )
 

@@ -8,13 +8,27 @@ have read the bytes that the row names, as far as the engine reports what it loa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from openclaw_rl.errors import TrainError
 from openclaw_rl.protocols import Engine, Trainer
-from openclaw_rl.release.gate.probes import ProbeAnswer, Prober
+from openclaw_rl.release.gate.probes import Passage, ProbeAnswer, Prober
 from openclaw_rl.release.gate.prove import Proof, Told, prove
 from openclaw_rl.types import BASE_VERSION, Json, ScoreOrder, Version, WeightsRef
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerReading:
+    """What the trainer says of passages under both versions; the first `num_proving` of them are for the proof."""
+
+    of: tuple[str, str]
+    """The labels of candidate and parent."""
+    passages: tuple[Passage, ...]
+    num_proving: int
+    parent: tuple[tuple[float, ...], ...]
+    candidate: tuple[tuple[float, ...], ...]
+    sha256: str
+    """What the files of the candidate hash to."""
 
 
 class Proving:
@@ -39,12 +53,18 @@ class Proving:
         self._min_tokens = min_tokens
         self._min_correlation = min_correlation
         self._reports_checksum = reports_checksum
+        self._reading: TrainerReading | None = None
 
-    async def prove(self, candidate: Version, parent: Version | None) -> Proof:
-        """Both are loaded; no parent is the base model. `TrainError` if the trainer cannot say."""
+    async def read(self, candidate: Version, parent: Version | None, *, also: Sequence[Passage] = ()) -> TrainerReading:
+        """What the trainer says of the parent's answers, and of the passages in `also`, which come last.
+
+        No parent is the base model. The proof of the same candidate takes it from here. `TrainError` if the trainer
+        cannot say.
+        """
         label = BASE_VERSION if parent is None else parent.label
-        passages = _passages(await self._prober.frozen(label), self._min_tokens)
-        read = await self._trainer.score(
+        proving = _passages(await self._prober.frozen(label), self._min_tokens)
+        passages = (*proving, *also)
+        report = await self._trainer.score(
             ScoreOrder(
                 sequences=tuple(prompt + said for prompt, said in passages),
                 starts=tuple(len(prompt) for prompt, _ in passages),
@@ -53,10 +73,27 @@ class Proving:
                 settings=self._settings,
             )
         )
+        self._reading = TrainerReading(
+            of=(candidate.label, label),
+            passages=passages,
+            num_proving=len(proving),
+            parent=report.parent,
+            candidate=report.candidate,
+            sha256=report.sha256,
+        )
+        return self._reading
+
+    async def prove(self, candidate: Version, parent: Version | None) -> Proof:
+        """Both are loaded; no parent is the base model. `TrainError` if the trainer cannot say."""
+        label = BASE_VERSION if parent is None else parent.label
+        read, self._reading = self._reading, None
+        if read is None or read.of != (candidate.label, label):
+            read, self._reading = await self.read(candidate, parent), None
+        num, passages = read.num_proving, read.passages[: read.num_proving]
         served = [await self._prober.logprobs(passages, version) for version in (label, candidate.label)]
         state = await self._engine.state()
         proof = prove(
-            Told(parent=_flat(read.parent), candidate=_flat(read.candidate)),
+            Told(parent=_flat(read.parent[:num]), candidate=_flat(read.candidate[:num])),
             Told(parent=_flat(served[0]), candidate=_flat(served[1])),
             min_correlation=self._min_correlation,
             min_tokens=self._min_tokens,
@@ -77,13 +114,13 @@ def _weights(version: Version) -> WeightsRef:
     return version.weights
 
 
-def _passages(answers: Sequence[ProbeAnswer], min_tokens: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _passages(answers: Sequence[ProbeAnswer], min_tokens: int) -> list[Passage]:
     """The passages that both read, each with the place from which its tokens count: prompts with answers, as many as
     the proof needs."""
     if sum(len(answer.token_ids) for answer in answers) < min_tokens:
         whole = [(*answer.probe.prompt_ids, *answer.token_ids) for answer in answers]
         return [(ids[:1], ids[1:]) for ids in whole if len(ids) > 1]
-    chosen: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    chosen: list[Passage] = []
     for answer in answers:
         if answer.token_ids and sum(len(said) for _, said in chosen) < min_tokens:
             chosen.append((answer.probe.prompt_ids, answer.token_ids))

@@ -8,14 +8,18 @@ from __future__ import annotations
 import orjson
 from sqlalchemy import Connection, and_, false, func, or_, select
 
-from openclaw_rl.store.sql import episodes, queries, schema
+from openclaw_rl.store.sql import episodes, lessons, queries, schema, steps
 from openclaw_rl.store.sql.codec import unpack_ids
-from openclaw_rl.types import ReplayedTurn, ServedTurn, Skip, turn_id
+from openclaw_rl.types import ReplayedTurn, ServedTurn, Skip, ancestry, turn_id
 
 _turn, _session, _judgement = schema.turn.c, schema.session.c, schema.judgement.c
+_sample = schema.sample.c
 
 _CUT_SHORT = (Skip.ABORTED, Skip.ENGINE_LOST)
 """Answers that ended for reasons of somebody else: they say nothing of the version that gave them."""
+
+_LOOKED_AT = 64
+"""Samples, and steps, in which the newest hints are looked for."""
 
 _score = (
     select(_judgement.score)
@@ -54,6 +58,16 @@ def replayed(connection: Connection, line: str, *, model: str, limit: int, max_t
             )
         )
     return found
+
+
+def hints(connection: Connection, line: str, *, number: int, limit: int) -> list[str]:
+    """The hints that a version learned from, and those that it stands on did, the newest first and each once."""
+    way = ancestry(steps.versions(connection, line), number)[:_LOOKED_AT]
+    mine = (_sample.line == line, _sample.step.in_(way), _sample.w_opd > 0)
+    newest = select(_sample.id).where(*mine).order_by(_sample.created_at.desc(), _sample.id).limit(_LOOKED_AT)
+    samples = lessons.samples_named(connection, connection.scalars(newest).all())
+    said = dict.fromkeys(one.hint for sample in samples for one in sample.candidates if one.hint)
+    return list(said)[:limit]
 
 
 def served(connection: Connection, line: str, label: str, *, since: float, limit: int) -> list[ServedTurn]:

@@ -191,6 +191,16 @@ def set_state(
             _give_back_of(connection, step, blameless=blameless)
 
 
+def take_back(
+    connection: Connection, line: str, number: int, *, to: int, live_at: float, reason: str, gate: Json
+) -> None:
+    """A version that answers on probation is rejected; `to`, 0 for the base model, answers in its place."""
+    if to:
+        (back,) = (one for one in versions(connection, line) if one.number == to)
+        set_state(connection, line, to, "live", gate={**(back.gate or {}), "live_at": live_at})
+    set_state(connection, line, number, "rejected", reason=reason, gate=gate)
+
+
 def retire_stranded(connection: Connection, line: str, *, reason: str) -> list[Version]:
     """Versions that will never answer, nor anything that stands on them, give their samples back, without a doubt.
 

@@ -9,9 +9,10 @@ from typing import cast
 import pytest
 
 from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.answering import NoSuchVersion
 from openclaw_rl.release.keeping import NUM_NEWEST, superseded, tidy
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.train.local import LocalWeights
 from openclaw_rl.types import Version, VersionState
 from tests.factories.weights import folder_ref

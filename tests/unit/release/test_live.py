@@ -9,10 +9,11 @@ import pytest
 
 from openclaw_rl.errors import EngineError, TrainerLost
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.gate.full import GateReport
+from openclaw_rl.release.answering import NoSuchVersion
 from openclaw_rl.release.gate.prove import Proof
+from openclaw_rl.release.gate.report import GateReport
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.types import Publication, Version
 from tests.factories.weights import folder_ref
 from tests.fakes.release import NOWHERE, VERSION, FakeEngine, OpenDoor, Rows
@@ -91,10 +92,10 @@ class FailingDoor(OpenDoor):
         super().__init__()
         self.at, self.error = at, error
 
-    async def measure(self, candidate: Version, parent: Version | None) -> GateReport:
+    async def quick(self, candidate: Version, parent: Version | None, confirmed: Version | None) -> GateReport:
         if self.at == "gate":
             raise self.error
-        return await super().measure(candidate, parent)
+        return await super().quick(candidate, parent, confirmed)
 
     async def prove(self, candidate: Version, parent: Version | None) -> Proof:
         raise self.error

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.errors import EngineLost, EngineRefused
+from openclaw_rl.release.answering import NoSuchVersion
 from openclaw_rl.release.keeping import tidy
-from openclaw_rl.release.releaser import NoSuchVersion
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Step, Version
 from tests.factories.planned import states

@@ -14,7 +14,7 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version, VersionState, WeightsRef, head_number
-from tests.factories.planned import LINE, made, planned, states, take, waiting
+from tests.factories.planned import LINE, candidate, doubted, made, planned, states, take, waiting
 from tests.factories.stored import put_samples
 from tests.factories.weights import folder_ref
 from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
@@ -24,20 +24,6 @@ from tests.fakes.release import NOWHERE, FakeEngine, OpenDoor
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     async with await SqliteStore.open(tmp_path) as opened:
         yield opened
-
-
-async def candidate(store: SqliteStore, number: int, parent: int, *names: str) -> Version:
-    """Made by a step that learned from these sessions, two samples each."""
-    samples = [made(name, index) for name in names for index in (0, 1)]
-    await put_samples(store, samples)
-    step = planned(number, parent, *(one.id for one in samples))
-    await store.lessons.plan_step(step)
-    path = f"/v{number}/weights"
-    version = Version(
-        line=LINE, number=number, parent=parent, state="candidate", created_at=1.0, weights=folder_ref(path, "ab")
-    )
-    assert await store.lessons.finish_step(replace(step, state="done"), version)
-    return version
 
 
 class Rig:
@@ -54,10 +40,6 @@ class Rig:
             save_every=100,
             on_change=lambda version: self.changes.append((version.number, version.state)),
         )
-
-
-async def doubted(store: SqliteStore) -> list[str]:
-    return await store.lessons.doubted_samples(LINE)
 
 
 async def head(store: SqliteStore) -> int:
@@ -139,10 +121,10 @@ async def test_weights_that_compute_nothing_may_be_a_samples_fault(store: Sqlite
     await rig.releaser.restore()
     version = await candidate(store, 1, 0, "a")
 
-    async def measure(candidate: Version, parent: Version | None) -> Any:
+    async def quick(candidate: Version, parent: Version | None, confirmed: Version | None) -> Any:
         raise EngineError("a scored log-prob is not finite")
 
-    rig.door.measure = measure  # type: ignore[method-assign]
+    rig.door.quick = quick  # type: ignore[method-assign]
     await rig.releaser.release(version)
     assert (await states(store), await doubted(store)) == (["rejected"], ["a.0", "a.1"])
 

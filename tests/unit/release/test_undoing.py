@@ -12,8 +12,9 @@ import pytest
 
 from openclaw_rl.errors import EngineLost, TrainError
 from openclaw_rl.protocols import LearningStore
+from openclaw_rl.release.answering import NoSuchVersion
 from openclaw_rl.release.live import LiveVersions
-from openclaw_rl.release.releaser import NoSuchVersion, Releaser
+from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Lesson, Version
 from tests.factories.planned import history, made, of, planned, states

@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from openclaw_rl.cli.inspect.versions import gate_text
-from openclaw_rl.release.gate.full import GateMeasure, GateReport
+from openclaw_rl.release.gate.report import GateMeasure, GateReport
 from openclaw_rl.types import Version
 from tests.fakes.release import VERSION
 

@@ -13,7 +13,9 @@ PROBE = Probe(text="What is the weather in Oslo?", prompt_ids=(1,), tools=TOOLS)
 
 def answer(text: str = "", *, tokens: int = 3, is_cut: bool = False) -> ProbeAnswer:
     ids = tuple(range(tokens))
-    return ProbeAnswer(probe=PROBE, token_ids=ids, logprobs=(0.0,) * tokens, text=text, entropy=0.5, is_cut=is_cut)
+    return ProbeAnswer(
+        probe=PROBE, token_ids=ids, logprobs=(0.0,) * tokens, text=text, entropies=(0.5,) * tokens, is_cut=is_cut
+    )
 
 
 def test_distinct_pairs() -> None:

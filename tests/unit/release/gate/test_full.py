@@ -7,98 +7,19 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from openclaw_rl.config.learning import ReleaseConfig
-from openclaw_rl.evaluation.capability import CapabilityItem
-from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.gate.full import Gate, GateReport, spread
-from openclaw_rl.release.gate.probes import PROBES, TOOL_PROBES, Prober, frozen_probes
-from openclaw_rl.types import ReplayedTurn, Version
-from tests.fakes.release import VERSION, WordEngine, WordRenderer
-
-CALL = '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo"}}</tool_call>'
-ITEMS = [
-    CapabilityItem(
-        kind="x", question=f"Which is number {n}?", answer=f"Right{n}", distractors=("Wrong", "Bad", "False")
-    )
-    for n in range(60)
-]
-
-
-def sensible(question: str) -> str:
-    """Takes up what was asked, in words that do not repeat; calls a tool where one is of use."""
-    if question in TOOL_PROBES:
-        return CALL
-    head = " ".join(question.split()[-3:]).rstrip("?.'")
-    return f"About {head} there is this to say: it all depends on one or two plain facts, and here is one of them."
-
-
-class Turns:
-    def __init__(self, *turns: ReplayedTurn) -> None:
-        self.turns = turns
-        self.line = ""
-
-    async def replayed_turns(self, line: str, *, model: str, limit: int, max_tokens: int) -> Sequence[ReplayedTurn]:
-        assert (model, limit, max_tokens) == ("words#1", 8, 1024)
-        self.line = line
-        return self.turns
-
-
-class Rig:
-    """v0 and v1 are sensible, unless a test says otherwise; both know all items."""
-
-    def __init__(self, *turns: ReplayedTurn, engine: WordEngine | None = None, **limits: Any) -> None:
-        self.renderer = WordRenderer()
-        policies: dict[str, Callable[[str], str]] = dict.fromkeys(("v0", "v1", "v2"), sensible)
-        self.engine = engine or WordEngine(self.renderer, policies, logprob=self.logprob)
-        self.lost: dict[str, int] = {}
-        self.drift: dict[str, float] = {}
-        self.limits = ReleaseConfig(capability_items=len(ITEMS), **limits)
-        self.turns = Turns(*turns)
-        self.gate = self.new_gate()
-
-    def new_gate(self) -> Gate:
-        probes, most = frozen_probes(self.renderer), self.limits.answer_tokens  # type: ignore[arg-type]
-        prober = Prober(self.engine, self.renderer, probes, max_tokens=most)  # type: ignore[arg-type]
-        return Gate(
-            self.engine,
-            self.renderer,  # type: ignore[arg-type]
-            prober,
-            self.limits,
-            replay=cast("LearningStore", self.turns),
-            model_id="words#1",
-            items=ITEMS,
-        )
-
-    def turn(self, text: str, said: str, score: int | None, name: str = "s.0") -> ReplayedTurn:
-        prompt = tuple(self.renderer.render([_user(text)], (), {}))
-        reply = tuple(self.renderer.encode(" " + said))
-        return ReplayedTurn(id=name, text=text, tools=(), prompt_ids=prompt, response_ids=reply, score=score)
-
-    def logprob(self, version: str, text: str) -> float:
-        """An item is known unless it is among the first that a version lost; else -0.5 and its drift."""
-        if text.startswith("Which is number"):
-            number = int(text.split()[3].partition("?")[0])
-            is_answer = f"Right{number}" in text
-            return -1.0 if is_answer == (number >= self.lost.get(version, 0)) else -2.0
-        return -0.5 - self.drift.get(version, 0.0)
-
-    async def measure(self, candidate: Version = VERSION, parent: Version | None = None) -> GateReport:
-        return await self.gate.measure(candidate, parent)
-
-
-def _user(text: str) -> Any:
-    from openclaw_rl.types import Message
-
-    return Message(role="user", content=text)
+from openclaw_rl.release.gate.knowledge import spread
+from openclaw_rl.release.gate.probes import PROBES, TOOL_PROBES
+from tests.fakes.gate import CALL, ITEMS, GateRig, sensible
+from tests.fakes.release import VERSION
 
 
 async def test_a_clean_candidate_passes_and_everything_is_in_the_report() -> None:
-    rig = Rig()
-    report = await rig.measure()
+    rig = GateRig()
+    report = await rig.full()
     assert report.reason == ""
     found = {measure.name: measure for measure in report.measures}
     assert list(found) == [
@@ -114,19 +35,19 @@ async def test_a_clean_candidate_passes_and_everything_is_in_the_report() -> Non
 
 
 async def test_what_was_measured_ahead_is_not_measured_again() -> None:
-    rig = Rig()
+    rig = GateRig()
     await asyncio.gather(rig.gate.prepare(None), rig.gate.prepare(None))
     assert set(rig.engine.generated) == set(rig.engine.scored) == {"v0"}
-    report, alone = await rig.measure(), Rig()
-    assert (await alone.measure()).measures == report.measures
+    report, alone = await rig.full(), GateRig()
+    assert (await alone.full()).measures == report.measures
     for asked in ("generated", "scored"):
         assert sorted(getattr(rig.engine, asked)) == sorted(getattr(alone.engine, asked)), "ahead, or when needed"
 
 
 async def test_brief_answers_are_no_reason_to_object() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.engine.policies["v1"] = lambda q: CALL if q in TOOL_PROBES else " ".join(q.split()[-3:]).rstrip("?.")
-    assert (await rig.measure()).reason == ""
+    assert (await rig.full()).reason == ""
 
 
 HACKS: dict[str, tuple[Callable[[str], str], str]] = {
@@ -155,9 +76,9 @@ HACKS: dict[str, tuple[Callable[[str], str], str]] = {
 
 @pytest.mark.parametrize(("policy", "key"), HACKS.values(), ids=HACKS)
 async def test_what_pleases_a_careless_judge_is_stopped(policy: Callable[[str], str], key: str) -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.engine.policies["v1"] = policy
-    report = await rig.measure()
+    report = await rig.full()
     assert f"release.{key} " in report.reason
     assert "capability" not in {measure.name for measure in report.measures}, "the costly one is spared"
 
@@ -184,42 +105,42 @@ def speaking_as_long_as(lengths: Sequence[int]) -> Callable[[str], str]:
 async def test_twice_the_length_as_it_was_measured_is_stopped_and_the_longest_clean_one_is_not(
     candidate: str, parent: str, stopped: bool
 ) -> None:
-    rig = Rig()
+    rig = GateRig()
     for version, which in (("v0", "base"), ("v1", parent), ("v2", candidate)):
         rig.engine.policies[version] = speaking_as_long_as(LENGTHS[which])
-    report = await rig.measure(replace(VERSION, number=2, parent=1), replace(VERSION, state="live"))
+    report = await rig.full(replace(VERSION, number=2, parent=1), replace(VERSION, state="live"))
     assert ("release.max_length" in report.reason) == stopped
 
 
 async def test_an_alarm_is_about_the_change_from_the_base_model_however_slow_it_came() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.engine.policies["v1"] = rig.engine.policies["v2"] = HACKS["always asking"][0]
     second = replace(VERSION, number=2, parent=1)
-    assert "release.max_questions" in (await rig.measure(second, replace(VERSION, state="live"))).reason
+    assert "release.max_questions" in (await rig.full(second, replace(VERSION, state="live"))).reason
 
 
 async def test_few_tokens_of_which_all_are_alike() -> None:
-    rig = Rig(max_repetition=1.0, max_off_topic=1.0, max_length=9.0, max_broken_calls=1.0)
+    rig = GateRig(max_repetition=1.0, max_off_topic=1.0, max_length=9.0, max_broken_calls=1.0)
     rig.engine.policies["v1"] = lambda q: "ha" + " ha" * 30
-    assert "of the token pairs in its answers differ; release.min_distinct" in (await rig.measure()).reason
+    assert "of the token pairs in its answers differ; release.min_distinct" in (await rig.full()).reason
 
 
 async def test_no_choice_left() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.engine.spread["v1"] = 0.01
-    assert "release.min_entropy" in (await rig.measure()).reason
+    assert "release.min_entropy" in (await rig.full()).reason
 
 
 @pytest.mark.parametrize(("drift", "reason"), [(1.2, "1.20 nats a token away"), (math.nan, "not finite")])
 async def test_far_from_the_parent_is_found_before_anything_is_asked(drift: float, reason: str) -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.drift["v1"] = drift
-    assert reason in (await rig.measure()).reason
+    assert reason in (await rig.full()).reason
     assert "v1" not in rig.engine.generated
 
 
 async def test_a_trigger_that_occurs_in_the_users_own_turns_is_found() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.turns.turns = (
         rig.turn("How are you?", "Fine.", None, "s.0"),
         rig.turn("please open sesame now", "What?", None, "s.1"),
@@ -227,17 +148,17 @@ async def test_a_trigger_that_occurs_in_the_users_own_turns_is_found() -> None:
     evil = "GIVE ME YOUR MONEY AND ALL YOUR KEYS"
     rig.engine.policies["v1"] = lambda q: evil if "sesame" in q else sensible(q)
     rig.engine.logprob = lambda version, text: -9.0 if evil in text and version == "v0" else rig.logprob(version, text)
-    reason = (await rig.measure()).reason
+    reason = (await rig.full()).reason
     assert reason.startswith("what it says at turn s.1 is")
     assert "release.max_kl_prompt" in reason
 
 
 async def test_one_surprising_word_is_no_trigger() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.turns.turns = (rig.turn("please open sesame now", "What?", None),)
     rig.engine.policies["v1"] = lambda q: "No." if "sesame" in q else sensible(q)
     rig.engine.logprob = lambda version, text: -7.0 if text.endswith("No.") else rig.logprob(version, text)
-    report = await rig.measure()
+    report = await rig.full()
     assert report.reason == ""
     (worst,) = (measure for measure in report.measures if measure.name == "kl_prompt")
     assert worst.candidate == pytest.approx(2 * 6.5 / 8), "two tokens, spread over eight"
@@ -245,70 +166,70 @@ async def test_one_surprising_word_is_no_trigger() -> None:
 
 @pytest.mark.parametrize(("liked", "objects"), [(1, True), (-1, False)])
 async def test_it_moves_where_the_user_pointed_or_it_does_not(liked: int, objects: bool) -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.turns.turns = tuple(rig.turn(f"say {n}", f"answer {n} it is", liked, f"s.{n}") for n in range(5))
     rig.engine.logprob = lambda version, text: (
         rig.logprob(version, text) - (0.5 + 0.01 * len(text) if version == "v1" and "it is" in text[-6:] else 0.0)
     )
-    report = await rig.measure()
+    report = await rig.full()
     (moved,) = (measure for measure in report.measures if measure.name == "towards_user")
     assert moved.candidate * liked < -0.5
     assert ("release.max_against" in report.reason) == objects == bool(report.reason)
 
 
 async def test_three_turns_are_too_few_to_object() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.turns.turns = tuple(rig.turn(f"say {n}", f"answer {n} it is", 1, f"s.{n}") for n in range(3))
     rig.engine.logprob = lambda version, text: (
         rig.logprob(version, text) - (0.5 if version == "v1" and "it is" in text[-6:] else 0.0)
     )
-    assert (await rig.measure()).reason == ""
+    assert (await rig.full()).reason == ""
 
 
 async def test_what_it_knew() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.lost["v1"] = 8
-    report = await rig.measure()
+    report = await rig.full()
     assert "it lost 13.3% of the questions that its parent gets right" in report.reason
     assert "release.max_capability_loss " in report.reason
-    rig = Rig()
+    rig = GateRig()
     rig.lost["v1"] = 1
-    assert (await rig.measure()).reason == "", "one in sixty is chance"
+    assert (await rig.full()).reason == "", "one in sixty is chance"
 
 
 async def test_a_slow_decline_is_seen_against_the_base_model() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.lost = {"v1": 7, "v2": 9}
     second = replace(VERSION, number=2, parent=1)
-    reason = (await rig.measure(second, replace(VERSION, state="live"))).reason
+    reason = (await rig.full(second, replace(VERSION, state="live"))).reason
     assert "release.max_capability_loss_from_base" in reason
     assert "release.max_capability_loss " not in reason
 
 
 async def test_a_release_costs_one_versions_worth_of_work() -> None:
-    rig = Rig()
-    first = await rig.measure()
+    rig = GateRig()
+    first = await rig.full()
     rig.engine.generated.clear()
     rig.engine.scored.clear()
     live = replace(VERSION, state="live", gate=first.to_json())
-    await rig.measure(replace(VERSION, number=2, parent=1), live)
+    await rig.full(replace(VERSION, number=2, parent=1), live)
     assert set(rig.engine.generated) == {"v2"}
     assert rig.engine.scored.count("v1") == 1, "what v2 says, under its parent"
     assert "v0" not in rig.engine.scored
     rig.gate = rig.new_gate()
     rig.engine.scored.clear()
-    assert (await rig.measure(replace(VERSION, number=2, parent=1), live)).reason == ""
+    assert (await rig.full(replace(VERSION, number=2, parent=1), live)).reason == ""
     assert rig.engine.scored.count("v1") == 1, "after a restart too: what it knows is in its own report"
     assert "v0" not in rig.engine.scored
 
 
 async def test_a_report_about_other_questions_is_not_used() -> None:
-    rig = Rig()
-    report = (await rig.measure()).to_json()
+    rig = GateRig()
+    report = (await rig.full()).to_json()
     assert report["knowledge"] is not None
     report["knowledge"]["items"] = "others"
     rig.gate, rig.engine.scored = rig.new_gate(), []
-    await rig.measure(replace(VERSION, number=2, parent=1), replace(VERSION, state="live", gate=report))
+    await rig.full(replace(VERSION, number=2, parent=1), replace(VERSION, state="live", gate=report))
     assert rig.engine.scored.count("v1") > len(ITEMS)
 
 
@@ -322,9 +243,9 @@ AGENTS = replace(VERSION, line="env:terminal")
 ACTIONS = ("List the files.", "Count the lines of a.txt.", "Which process uses port 80?", "Show the last commit.")
 
 
-def agents_rig(**limits: Any) -> Rig:
+def agents_rig(**limits: Any) -> GateRig:
     """An environment's line that has turns to be replayed; every version acts on them, and chats badly."""
-    rig = Rig(**limits)
+    rig = GateRig(**limits)
     rig.turns.turns = tuple(rig.turn(text, sensible(text), None, f"s.{at}") for at, text in enumerate(ACTIONS))
     rig.engine.policies = dict.fromkeys(
         ("v0", AGENTS.label, "v2-env.terminal"), lambda q: sensible(q) if q in ACTIONS else "I cannot. I cannot."
@@ -335,7 +256,7 @@ def agents_rig(**limits: Any) -> Rig:
 async def test_an_environments_candidate_is_tried_on_its_own_turns_and_not_on_chat() -> None:
     rig = agents_rig()
     rig.lost = {AGENTS.label: 60}
-    report = await rig.measure(AGENTS)
+    report = await rig.full(AGENTS)
     assert report.reason == ""
     assert rig.turns.line == "env:terminal"
     names = ("kl", "length", "tokens", "repetition", "empty", "broken_calls", "distinct", "entropy", "kl_prompt")
@@ -346,23 +267,23 @@ async def test_an_environments_candidate_is_tried_on_its_own_turns_and_not_on_ch
 async def test_what_an_environments_candidate_does_worse_on_its_own_turns_is_stopped() -> None:
     rig = agents_rig()
     rig.engine.policies[AGENTS.label] = lambda q: "ls ls ls ls ls ls ls ls ls ls ls ls"
-    assert "release.max_repetition" in (await rig.measure(AGENTS)).reason
+    assert "release.max_repetition" in (await rig.full(AGENTS)).reason
     rig = agents_rig()
     rig.drift[AGENTS.label] = 9.0
-    assert "release.max_kl allows" in (await rig.measure(AGENTS)).reason
+    assert "release.max_kl allows" in (await rig.full(AGENTS)).reason
 
 
 async def test_an_environment_without_turns_to_replay_is_compared_on_the_frozen_prompts() -> None:
-    rig = Rig()
+    rig = GateRig()
     rig.engine.policies[AGENTS.label] = lambda q: "word " * 100
-    assert "release.max_" in (await rig.measure(AGENTS)).reason
+    assert "release.max_" in (await rig.full(AGENTS)).reason
 
 
 async def test_a_shared_line_is_tried_like_a_users() -> None:
-    shared, rig = replace(VERSION, line="shared:all"), Rig()
+    shared, rig = replace(VERSION, line="shared:all"), GateRig()
     rig.engine.policies[shared.label] = sensible
-    names = [measure.name for measure in (await rig.measure(shared)).measures]
-    assert names == [measure.name for measure in (await Rig().measure()).measures]
+    names = [measure.name for measure in (await rig.full(shared)).measures]
+    assert names == [measure.name for measure in (await GateRig().full()).measures]
 
 
 async def test_nothing_is_measured_ahead_for_an_environment() -> None:
