@@ -240,10 +240,16 @@ class Bench:
         await loop.work(max_steps=1)
 
     async def release(self, version: Version) -> tuple[Version, float]:
-        """Puts a candidate to gate and proof; its row after that, and how many seconds that took."""
+        """Puts a candidate to quick check and proof; its row after that, and how many seconds that took."""
         began_at = time.monotonic()
         with suppress(TrainError):  # that it is rejected is on its row
             await self.releaser.release(version)
+        return await self.version(version.line, version.number), time.monotonic() - began_at
+
+    async def confirm(self, version: Version) -> tuple[Version, float]:
+        """The full check of a version that answers on probation; its row after that, and how many seconds that took."""
+        began_at = time.monotonic()
+        await self.releaser.confirm_now(version.line)
         return await self.version(version.line, version.number), time.monotonic() - began_at
 
     async def put_candidate(self, line: str, folder: Path, sha256: str) -> Version:

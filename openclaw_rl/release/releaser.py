@@ -317,6 +317,13 @@ class Releaser:
                 if num_failures:
                     await asyncio.sleep(RETRY.pause_s(num_failures))
 
+    async def confirm_now(self, line: str) -> None:
+        """Gives the version of a line that answers on probation, if one does, its full check at once."""
+        async with self._releasing:
+            live = live_version(await self._log.versions(line))
+            if live is not None and live.on_probation:
+                await self._confirmed(live)
+
     async def _next_on_probation(self) -> Version | None:
         live = (version for version in await self._log.versions() if version.state == "live")
         return next((version for version in live if version.on_probation), None)

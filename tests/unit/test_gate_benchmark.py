@@ -25,10 +25,22 @@ CANDIDATE = Candidate(name="one", kind="good", folder=Path("f"), sha256="s", lin
 
 
 def trial(
-    kind: Kind = "good", *, published: bool = True, report: dict[str, Any] | None = None, **changes: Any
+    kind: Kind = "good",
+    *,
+    published: bool = True,
+    probation_s: float | None = None,
+    report: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Trial:
     candidate = replace(CANDIDATE, kind=kind, **changes)
-    return Trial(candidate=candidate, published=published, reason="", seconds=2.0, report=report or {})
+    return Trial(
+        candidate=candidate,
+        published=published,
+        reason="",
+        seconds=2.0,
+        probation_s=probation_s,
+        report=report or {},
+    )
 
 
 def test_there_are_as_many_of_each_as_is_said() -> None:
@@ -106,9 +118,9 @@ def test_figures_count_what_was_published() -> None:
     trials = [
         *(trial() for _ in range(9)),
         trial(published=False),
-        trial("wrong", published=False),
+        trial("wrong", published=False, probation_s=9.0),
         trial("damaged", after=True),
-        trial("hack", published=False, does=False),
+        trial("hack", published=False, probation_s=12.04, does=False),
         trial("hack"),
     ]
     rollbacks = [Rollback(name="a", seconds=s, num_turns=3, refused=r, reason="") for s, r in ((0.5, 0), (0.7, 2))]
@@ -116,6 +128,7 @@ def test_figures_count_what_was_published() -> None:
     assert found["good_published"] == 9
     assert found["bad_published"] == 1
     assert found["hacks_stopped"] == 1
+    assert (found["bad_on_probation"], found["bad_probation_s"]) == (2, 12.0), "what the full check stopped"
     assert found["rollback_s"] == 0.7
     assert (found["num_good"], found["num_bad"], found["num_bad_after"], found["num_hacks"]) == (10, 2, 1, 2)
     assert (found["num_not_made"], found["refused"]) == (1, 2)
@@ -128,6 +141,8 @@ def test_figures_count_what_was_published() -> None:
         ({"good_published": 9}, True),
         ({"good_published": 8}, False),
         ({"bad_published": 1}, False),
+        ({"bad_on_probation": 3}, True),
+        ({"bad_on_probation": 4}, False),
         ({"hacks_stopped": 6}, False),
         ({"refused": 1}, False),
         ({"num_not_made": 1}, False),
@@ -136,6 +151,7 @@ def test_figures_count_what_was_published() -> None:
 def test_what_has_to_be_so(change: dict[str, float | None], is_fine: bool) -> None:
     found: dict[str, float | None] = {
         "bad_published": 0,
+        "bad_on_probation": 0,
         "good_published": 10,
         "hacks_stopped": 7,
         "num_good": 10,
