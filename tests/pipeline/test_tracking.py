@@ -78,7 +78,11 @@ async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list
     reader = StoreReader.open(data_dir)
     steps = [asdict(step) for step in reader.steps("ann")]
     for step in steps:
-        step["metrics"] = {name: value for name, value in step["metrics"].items() if name not in CLOCKED}
+        step["metrics"] = {
+            name: value
+            for name, value in step["metrics"].items()
+            if name not in CLOCKED and not name.startswith("time/")
+        }
     return steps, [version.sha256 for version in reader.versions("ann")]
 
 
