@@ -11,7 +11,7 @@ is read from the rows:
 
     judge    the correction arrived -> a judgement      step    planned -> the trainer is done
     credit   -> a sample                                gate    -> live: loaded, compared with its parent, proved
-    wait     -> a step is planned (`max_wait_s`)        live    -> the first token of the next answer
+    wait     -> a step is planned (`pause_s`)           live    -> the first token of the next answer
 
 A correction whose version the gate rejects is counted, and another one is sent. Gaps are those between two pieces of
 text of one answer. Ends with status 1 if a request was refused or cut off.

@@ -50,7 +50,7 @@ were cut off after 5, 7 and 8 sessions: who was not stable by then counts as the
 still have become it."""
 TUNED = {preset: (cell.learning_rate, cell.batch_size) for preset, cell in winners(GRID).items()}
 
-LATER = "training.max_wait_s=3600"
+LATER = ("training.max_wait_s=3600", "training.pause_s=3600")
 SOONER = ("training.batching=tree", "training.use_gradient_checkpointing=false")
 """The published recipe's step on our core: the same gradient, with less to compute."""
 
@@ -82,7 +82,7 @@ def trained(name: str, label: str, preset: str, rate: float, batch_size: int, *s
     return Arm(
         name=name,
         label=label,
-        settings=(*chosen, *((LATER,) if is_ours else SOONER), *settings),
+        settings=(*chosen, *(LATER if is_ours else SOONER), *settings),
         batch_size=batch_size,
         at_once=is_ours,
     )

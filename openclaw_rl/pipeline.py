@@ -19,7 +19,7 @@
     judge      next states,         judgements                      the judge                the store, the clock
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
-    train      samples              steps, candidate versions       a batch, the trainer     the store, the clock
+    train      samples              steps, candidate versions       a batch or a pause       the store, the clock
     release    candidate versions   live, or rejected ones          the engine, the trainer  the train loop, the clock
     confirm    versions that        confirmed, or rejected ones     the engine               the release
                answer on probation

@@ -185,7 +185,13 @@ class TrainingConfig(Section):
 
     batch_size: PositiveInt = setting(8, "Samples in one step.")
     max_wait_s: NonNegativeFloat | None = setting(
-        10.0, "A step starts this long after the first waiting sample even without a whole batch; null = never."
+        10.0,
+        "A step starts this long after the first waiting sample even without a whole batch; null = whole batches only.",
+    )
+    pause_s: NonNegativeFloat = setting(
+        2.0,
+        "It starts sooner when its person has said nothing for so long, and all they said is judged; max_wait_s or "
+        "more = never sooner.",
     )
     max_staleness: NonNegativeInt | None = setting(
         16, "Skip samples whose answers are more than this many versions old; null = none."

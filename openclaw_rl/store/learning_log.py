@@ -122,6 +122,7 @@ class LearningLog:
         closed = await self._transact(lambda connection: tasks.finish(connection, held, now=time.time()))
         if held.stage == "judge":
             self.woken("credit").set()  # later turns of the session may have waited for this one
+        self.woken("train").set()  # a step may have waited for what comes of this one
         return closed
 
     async def release_earlier(self) -> int:

@@ -40,4 +40,12 @@ MEANINGS: Mapping[str, str] = {
     "eval/refusals": "Share of them that refuse.",
     "eval/questions_back": "Share of them that only ask back.",
     "step/overhead_share": "Share of that time outside of forward and backward passes.",
+    "time/order": "How long the trainer had the order of the step in hand, in seconds. The parts follow.",
+    "time/load": "Its line's weights and the optimiser's state, where they were not in memory.",
+    "time/answers": "Answers of the base model to anchors that it had not answered, and those to exercises.",
+    "time/teacher": "What the teachers say, once for all passes over the batch.",
+    "time/forward": "Forward passes, with the loss. A GPU's time shows where it is waited for, backward.",
+    "time/backward": "Backward passes.",
+    "time/checkpoint": "Writing what the step made, until it is on the disk.",
+    "time/checksum": "Reading it back for its checksum.",
 }

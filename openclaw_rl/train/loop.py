@@ -2,8 +2,9 @@
 
     consumes      samples that no step has yet, line by line; the store says whose turn it is
     produces      steps; with each that was taken, a candidate version, handed to whoever releases it
-    waits for     `batch_size` samples of a line, or `max_wait_s` since its first one; the trainer; the release
-    woken by      a credit with samples; the clock
+    waits for     `batch_size` samples of a line, `pause_s` in which its person says nothing, or `max_wait_s` since its
+                  first one; the trainer; the release
+    woken by      a credit, a turn that nobody will judge; the clock
 
 A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
 no other step. Killed anywhere, the loop finds the planned step, takes it again from the same parent, and gets the same
@@ -63,6 +64,7 @@ class LoopSettings:
 
     batch_size: int
     max_wait_s: float | None
+    pause_s: float
     training: Mapping[str, Json]
     anchors: tuple[tuple[int, ...], ...] = ()
     """Prompts, up to where an answer begins; each step takes the next ones in turn."""
@@ -244,7 +246,10 @@ class TrainLoop:
             return 0.0
         if self._settings.max_wait_s is None:
             return None
-        return max(0.0, waiting.since + self._settings.max_wait_s - self._clock())
+        due_at = waiting.since + self._settings.max_wait_s
+        if waiting.silent_since is not None:
+            due_at = min(due_at, waiting.silent_since + self._settings.pause_s)
+        return max(0.0, due_at - self._clock())
 
     async def _take(self, step: Step) -> Version | None:
         """The candidate that came of it, or none."""

@@ -153,6 +153,9 @@ class Waiting:
     """How many of them were in a step that was discarded."""
     last_step_at: float = 0.0
     """When the line's last step was planned; 0 before its first."""
+    silent_since: float | None = None
+    """When its person was last heard. None: something they said is still to be judged or credited, or nobody speaks
+    here."""
 
     @property
     def turn(self) -> tuple[float, float]:

@@ -180,6 +180,7 @@ def make_train_loop(
     settings = LoopSettings(
         batch_size=training.batch_size,
         max_wait_s=training.max_wait_s,
+        pause_s=training.pause_s,
         training=training.model_dump(mode="json"),
         anchors=tuple(map(tuple, prompts)),
         stop_token_ids=tuple(renderer.stop_token_ids),

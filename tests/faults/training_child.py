@@ -97,7 +97,12 @@ def make_loop(store: SqliteStore, trainer: Trainer, releaser: Releaser, **change
         choose=lambda samples: samples,
     )
     settings = LoopSettings(
-        batch_size=3, max_wait_s=0.0, training=training(**changes), anchors=ANCHORS, stop_token_ids=(2,)
+        batch_size=3,
+        max_wait_s=0.0,
+        pause_s=0.0,
+        training=training(**changes),
+        anchors=ANCHORS,
+        stop_token_ids=(2,),
     )
     return TrainLoop(store.lessons, trainer, planner, settings, release=releaser.release)
 

@@ -62,7 +62,7 @@ async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list
             return samples
 
         plan = TrainingConfig(batch_size=2, max_steps=None, max_staleness=16, replay_max_age=4, anchors=0, seed=5)
-        settings = LoopSettings(batch_size=2, max_wait_s=0.0, training=orders.settings(lora_dropout=0.1))
+        settings = LoopSettings(batch_size=2, max_wait_s=0.0, pause_s=0.0, training=orders.settings(lora_dropout=0.1))
         planner = Planner(store.lessons, plan, choose=choose, on_skip=observers.skipped)
         loop = TrainLoop(
             store.lessons,
@@ -78,7 +78,11 @@ async def learn(model: Path, data_dir: Path, observers: Observers) -> tuple[list
     reader = StoreReader.open(data_dir)
     steps = [asdict(step) for step in reader.steps("ann")]
     for step in steps:
-        step["metrics"] = {name: value for name, value in step["metrics"].items() if name not in CLOCKED}
+        step["metrics"] = {
+            name: value
+            for name, value in step["metrics"].items()
+            if name not in CLOCKED and not name.startswith("time/")
+        }
     return steps, [version.sha256 for version in reader.versions("ann")]
 
 

@@ -7,6 +7,14 @@ priority, then by arrival; at most `max_active` at a time, and a job that is pus
 the cache is full the last of those who are served gives its part up and computes it again later: tokens are what
 counts, keys and values can always be made again.
 
+People come first, and learning never starves: while something in the background waits, a fifth is its own, however much
+people ask for (`SHARE`). A fifth slows people by a quarter at worst, and whatever the background would take a minute
+for without them it has done within five.
+
+    places     of five places that are served, one in the mean
+    prompts    of five tokens of prompts that a step reads, one
+    reading    a hidden state after four times its tokens of people's, or after some of people's steps
+
 Synchronous and single-threaded; the same calls give the same steps. Knows no event loop, no wire and no files.
 Axes: R rows, H hidden, V vocabulary.
 """
@@ -43,8 +51,14 @@ _HEAD_ROWS = 64
 """Rows of logits that are held at a time when positions are scored: 64 of 152,000 entries are 39 MB."""
 
 
+SHARE = 5
+"""One in so many is the background's, if it waits."""
+
 _STEPS_OF_PEOPLE = 8
 """Steps for people before the next hidden state is read: on a CPU that takes about as long as three of them."""
+
+_FEWEST_TOKENS = 16
+"""A sequence that is shorter takes as long to read."""
 
 
 class Runner(Protocol):
@@ -118,6 +132,11 @@ class Job(ABC):
     @abstractmethod
     def num_to_feed(self) -> int:
         """Tokens that the model has to see before this job needs logits again."""
+
+    @property
+    def num_left_to_feed(self) -> int:
+        """Those of them that it has not seen."""
+        return self.num_to_feed - (0 if self.strand is None else self.strand.length)
 
     @property
     @abstractmethod
@@ -257,6 +276,8 @@ class Scheduler:
         self._jobs: list[Job] = []
         self._arrivals = count()
         self._num_steps = 0
+        self._num_people_rows = 0
+        """Tokens of people since the last hidden state was read."""
 
     @property
     def has_work(self) -> bool:
@@ -288,6 +309,7 @@ class Scheduler:
     def step(self) -> list[Result]:
         """One pass of the model over what is due; what came of it. Failures are results of the jobs they hit."""
         results: list[Result] = []
+        self._num_steps += 1
         passes: defaultdict[tuple[Runner, bool], list[tuple[Job, SequencePiece]]] = defaultdict(list)
         for job, piece in self._plan(results):
             runner = job.weights.runner
@@ -308,11 +330,17 @@ class Scheduler:
 
     def _plan(self, results: list[Result]) -> list[tuple[Job, SequencePiece]]:
         planned: list[tuple[Job, SequencePiece]] = []
-        budget, num_active, num_prompts, someone_writes, person_writes = self._prefill_chunk, 0, 0, False, False
-        for job in list(self._jobs):
+        jobs = [job for job in self._jobs if not (_is_read_whole(job) or isinstance(job, HiddenJob))]
+        person_writes = any(job.priority == PERSON and job.num_left_to_feed == 1 for job in jobs)
+        num_kept, num_kept_tokens = self._kept_for_background([job for job in jobs if job.priority > PERSON])
+        budget, num_active, num_prompts, someone_writes = self._prefill_chunk - num_kept_tokens, 0, 0, False
+        num_people_rows = 0
+        for job in jobs:
             if num_active == self._max_active:
                 break
-            if _is_read_whole(job) or isinstance(job, HiddenJob):
+            if job.priority > PERSON:
+                budget, num_kept_tokens = budget + num_kept_tokens, 0
+            elif num_active == self._max_active - num_kept:
                 continue
             if job.strand is None and budget <= 0:
                 continue
@@ -325,9 +353,9 @@ class Scheduler:
                 continue
             num_active += 1
             assert job.strand is not None
-            num_left = job.num_to_feed - job.strand.length
+            num_left = job.num_left_to_feed
             if job.priority > PERSON and person_writes and num_left > 1:
-                budget = min(budget, self._chunk_beside_person(job.weights.runner))
+                budget = min(budget, max(self._chunk_beside_person(job.weights.runner), num_people_rows // (SHARE - 1)))
             size = 1 if num_left == 1 else min(num_left, budget)
             if size <= 0 or (num_left > 1 and num_prompts and someone_writes and job.weights.runner.is_launch_bound):
                 continue
@@ -340,11 +368,12 @@ class Scheduler:
                 continue
             if num_left == 1:
                 someone_writes = True
-                person_writes = person_writes or job.priority == PERSON
             else:
                 num_prompts += 1
                 budget -= size
+            num_people_rows += size if job.priority == PERSON else 0
             planned.append((job, self._piece(job, size)))
+        self._num_people_rows += num_people_rows
         return planned
 
     def _read_whole(self, results: list[Result]) -> None:
@@ -371,12 +400,15 @@ class Scheduler:
             self._fail(together)
 
     def _read_hidden(self, results: list[Result]) -> None:
-        """Reads hidden states, as many sequences as a chunk has room for; beside a person, one in every few steps."""
+        """Reads hidden states, as many sequences as a chunk has room for; beside a person, one now and then."""
         waiting = [job for job in self._jobs if isinstance(job, HiddenJob)]
-        self._num_steps += 1
         is_beside = any(job.priority == PERSON and not isinstance(job, HiddenJob) for job in self._jobs)
-        if not waiting or (is_beside and self._num_steps % _STEPS_OF_PEOPLE):
+        if not waiting:
             return
+        price = (SHARE - 1) * max(_FEWEST_TOKENS, waiting[0].num_to_feed)
+        if is_beside and self._num_steps % _STEPS_OF_PEOPLE and self._num_people_rows < price:
+            return
+        self._num_people_rows = 0
         first, together, longest = waiting[0], list[HiddenJob](), 0
         for job in (job for job in waiting if (job.weights, job.layer) == (first.weights, first.layer)):
             longest = max(longest, job.num_to_feed)
@@ -392,6 +424,15 @@ class Scheduler:
             results += [(job, _failure(error)) for job in together]
         for job in together:
             job.over = True
+
+    def _kept_for_background(self, background: Sequence[Job]) -> tuple[int, int]:
+        """Places and tokens of prompts that people leave to the background in this step: its share, if it waits."""
+        num_places, num_tokens = (
+            total * self._num_steps // SHARE - total * (self._num_steps - 1) // SHARE
+            for total in (self._max_active, self._prefill_chunk)
+        )
+        is_reading = any(job.num_left_to_feed > 1 for job in background)
+        return min(num_places, len(background)), num_tokens if is_reading else 0
 
     def _chunk_beside_person(self, runner: Runner) -> int:
         """Tokens that a step reads in the background while a person's answer waits for it.

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, insert, or_, select, true, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, insert, or_, select, true, update
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.faults import crash_point
@@ -31,7 +32,7 @@ from openclaw_rl.types import (
     stranded,
 )
 
-_step, _version, _sample = schema.step.c, schema.version.c, schema.sample.c
+_step, _version, _sample, _session = schema.step.c, schema.version.c, schema.sample.c, schema.session.c
 
 
 def waiting(connection: Connection) -> list[Waiting]:
@@ -40,13 +41,41 @@ def waiting(connection: Connection) -> list[Waiting]:
     doubted = func.count().filter(_sample.num_discarded > 0)
     last_step_at = select(func.max(_step.planned_at)).where(_step.line == _sample.line).scalar_subquery()
     waits = (_sample.step.is_(None), lessons.of_present_model(connection))
-    query = select(_sample.line, func.count(), since, doubted, last_step_at).where(*waits)
+    query = select(_sample.line, func.count(), since, doubted, last_step_at, *_heard()).where(*waits)
     rows = connection.execute(query.group_by(_sample.line))
     found = [
-        Waiting(line=line, num_samples=count, since=first, num_doubted=doubts, last_step_at=last or 0.0)
-        for line, count, first, doubts, last in rows
+        Waiting(
+            line=line,
+            num_samples=count,
+            since=first,
+            num_doubted=doubts,
+            last_step_at=last or 0.0,
+            silent_since=None if answered is None or more_comes else max(newest, answered, asked or 0.0),
+        )
+        for line, count, first, doubts, last, more_comes, newest, answered, asked in rows
     ]
     return sorted(found, key=lambda each: each.turn)
+
+
+def _heard() -> tuple[ColumnElement[Any], ...]:
+    """Of a line's person: whether more of what they said is to be judged or credited, the newest sample, the last
+    answer and the last request that is answered now. No user has the name of an environment's line.
+
+    A session's row moves when an answer ends. A request before that shows in what it followed, if it goes on with a
+    session; only open ones are looked at, for the others pile up.
+    """
+    task, said = schema.task.c, schema.next_state.c
+    theirs = and_(_session.user == _sample.line, _session.episode.is_(None))
+    tasks = select(task.session).where(task.session == _session.id, theirs, task.wanted > task.done)
+    answered = select(func.max(_session.last_seen_at)).where(theirs)
+    is_open = and_(said.session == _session.id, _session.closed_at.is_(None))
+    asked = select(func.max(said.arrived_at)).where(is_open, theirs)
+    return (
+        tasks.correlate(schema.sample).exists(),
+        func.max(_sample.created_at),
+        answered.correlate(schema.sample).scalar_subquery(),
+        asked.correlate(schema.sample).scalar_subquery(),
+    )
 
 
 def doubted(connection: Connection, line: str) -> list[str]:

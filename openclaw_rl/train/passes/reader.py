@@ -215,7 +215,8 @@ class NetworkFollower:
     """Our own network with what it has read in memory."""
 
     def __init__(self, network: Network, lora: LoraFor) -> None:
-        self._network = network
+        # At a token at a time calling what is compiled costs more than it saves, and compiling it for one token, too.
+        self._network = Network(network.arch, network.weights) if network.is_fused else network
         self._lora = lora
         self._attend = GrowingAttention()
 

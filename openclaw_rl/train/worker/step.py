@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 
 import torch
@@ -25,12 +25,15 @@ from openclaw_rl.train.passes.activations import ALL, Kept
 from openclaw_rl.train.passes.reader import Reader
 from openclaw_rl.train.passes.sequences import Sequenced, in_parts, num_tokens
 from openclaw_rl.train.worker.critic import Critic
+from openclaw_rl.train.worker.laps import Laps
 from openclaw_rl.train.worker.settings import TrainSettings
 from openclaw_rl.train.worker.teacher import HintedQuestion, Teacher, ask
 from openclaw_rl.types import Sample
 
 _NAMES = {"loss_rl": "loss/binary", "loss_opd": "loss/opd", "loss_value": "loss/value"}
 """Metrics that have names of their own since long before; the others are `sample/NAME`."""
+_COMPUTING = ("teacher", "forward", "backward")
+"""The laps of passes; what a step takes beside them is overhead."""
 _OWN = {"anchor": "loss/anchor", "exercise": "loss/exercise"}
 """What a trainer puts beside people's lessons, and the metric of each."""
 
@@ -51,15 +54,6 @@ class _Work:
     tensors: SampleTensors
     student: Sequenced
     teachers: tuple[Sequenced, ...]
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Where the time of a step goes."""
-
-    forward_s: float = 0.0
-    backward_s: float = 0.0
-    began_at: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +90,9 @@ class StepTaker:
         *,
         room_for: Callable[[int], Room],
         critic: Critic | None = None,
+        laps: Laps | None = None,
     ) -> None:
-        """`reader` is the student, `parameters` what of it the optimiser moves."""
+        """`reader` is the student, `parameters` what of it the optimiser moves. `laps` are told where the time goes."""
         self._reader = reader
         self._parameters = parameters
         self._optimiser = optimiser
@@ -107,6 +102,7 @@ class StepTaker:
         self._settings = settings
         self._room_for = room_for
         self._critic = critic
+        self._laps = laps or Laps()
 
     def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> StepOutcome:
         """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
@@ -121,7 +117,8 @@ class StepTaker:
             raise
 
     def _take(self, work: Sequence[_Work], room: Room, *, number: int, seed: int) -> StepOutcome:
-        clock, settings, computed_before = _Clock(), self._settings, self._num_computed()
+        began_at, settings, computed_before = time.perf_counter(), self._settings, self._num_computed()
+        computing_before = self._laps.seconds(*_COMPUTING)
         learning_rate = settings.learning_rate_at(number)
         for group in self._optimiser.param_groups:
             group["lr"] = learning_rate
@@ -138,7 +135,7 @@ class StepTaker:
             total = 0.0
             for part_number, part in enumerate(self._parts(work, room)):
                 dropout_seed = ((seed * 1009 + number) * 1009 + epoch) * 1009 + part_number
-                total += self._backward(part, room, targets, mean, found, clock, dropout_seed=dropout_seed)
+                total += self._backward(part, room, targets, mean, found, dropout_seed=dropout_seed)
             norm = self._clip(self._parameters)
             # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
             whole = norm if self._critic is None else math.hypot(norm, self._clip(self._critic.parameters))
@@ -151,7 +148,8 @@ class StepTaker:
         metrics = {names.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
         kinds = Counter(one.sample.kind for one in work)
         rewards = [one.sample.reward for one in work if one.sample.kind not in _OWN]
-        seconds = time.perf_counter() - clock.began_at
+        seconds = time.perf_counter() - began_at
+        computing = self._laps.seconds(*_COMPUTING) - computing_before
         metrics |= {
             "loss/total": total,
             "reward/mean": fmean(rewards),
@@ -163,7 +161,7 @@ class StepTaker:
             "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
             "step/tokens_computed": self._num_computed() - computed_before,
             "step/seconds": seconds,
-            "step/overhead_share": 1 - (clock.forward_s + clock.backward_s) / seconds,
+            "step/overhead_share": 1 - computing / seconds,
         }
         return StepOutcome(metrics)
 
@@ -213,13 +211,33 @@ class StepTaker:
         targets: dict[str, Target],
         mean: BatchMean,
         found: defaultdict[str, list[float]],
-        clock: _Clock,
         *,
         dropout_seed: int,
     ) -> float:
         """Adds the gradient of a part; its share of the loss."""
-        began_at = time.perf_counter()
-        fixed = self._fixed(part, targets, room)
+        with self._laps.of("teacher"):
+            fixed = self._fixed(part, targets, room)
+        with self._laps.of("forward"):
+            total, seen = self._forward(part, room, fixed, targets, mean, dropout_seed=dropout_seed)
+        with self._laps.of("backward"):
+            total.backward()
+            # On a GPU this waits for the passes, whose time it is: once for all numbers.
+            share, *values = torch.stack([total.detach(), *(value.detach().to(total) for _, value in seen)]).tolist()
+        for (name, _), value in zip(seen, values, strict=True):
+            found[name].append(value)
+        return float(share)
+
+    def _forward(
+        self,
+        part: Sequence[_Work],
+        room: Room,
+        fixed: Mapping[str, tuple[list[Rows], Rows | None]],
+        targets: dict[str, Target],
+        mean: BatchMean,
+        *,
+        dropout_seed: int,
+    ) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+        """A part's share of the loss, and what was measured on the way. Sets the targets that are missing."""
         readings = self._reader.read([one.student for one in part], kept=room.kept, dropout_seed=dropout_seed)
         shares: list[Tensor] = []
         seen: list[tuple[str, Tensor]] = []
@@ -237,16 +255,7 @@ class StepTaker:
             if one.sample.kind in _OWN:  # nobody asked for it: it would hide what the samples say
                 metrics = {one.sample.kind: metrics["loss_opd"]} if "loss_opd" in metrics else {}
             seen += metrics.items()
-        total = torch.stack(shares).sum()
-        clock.forward_s += time.perf_counter() - began_at
-        began_at = time.perf_counter()
-        total.backward()
-        # On a GPU this waits for the passes, whose time it is: once for all numbers.
-        share, *values = torch.stack([total.detach(), *(value.detach().to(total) for _, value in seen)]).tolist()
-        for (name, _), value in zip(seen, values, strict=True):
-            found[name].append(value)
-        clock.backward_s += time.perf_counter() - began_at
-        return float(share)
+        return torch.stack(shares).sum(), seen
 
     def _fixed(
         self, part: Sequence[_Work], targets: Mapping[str, Target], room: Room

@@ -30,6 +30,7 @@ from openclaw_rl.train.passes.sequences import Sequenced
 from openclaw_rl.train.worker.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
 from openclaw_rl.train.worker.critic import Critic
 from openclaw_rl.train.worker.form import check_form
+from openclaw_rl.train.worker.laps import Laps
 from openclaw_rl.train.worker.own_samples import ANCHOR_TOKENS, EXERCISE_TOKENS, anchor_sample, own_sample, strength
 from openclaw_rl.train.worker.settings import TrainSettings
 from openclaw_rl.train.worker.speaking import answers
@@ -76,29 +77,31 @@ class TorchTrainer:
 
     def step(self, order: StepOrder, target: Path) -> StepReport:
         """The checkpoint `target` is on the disk when this returns, unless the report says `discarded`."""
-        settings = TrainSettings.from_training(order.settings)
+        settings, laps = TrainSettings.from_training(order.settings), Laps()
         crash_point("trainer.ordered")
         if target.exists():
             shutil.rmtree(target)  # no row names it: whoever ordered it died before the report arrived
-        line, outcome = self._take(order, settings)
+        line, outcome = self._take(order, settings, laps)
         crash_point("trainer.moved")
         if outcome.reason:
             self._line = None
             return StepReport(state="discarded", metrics=outcome.metrics, reason=outcome.reason)
         self._move_average(line, settings)
-        save_checkpoint(
-            target,
-            save_weights=line.student.save,
-            optimiser=line.optimiser,
-            average=line.average,
-            step=order.number,
-            critic=None if line.critic is None else line.critic.tensors(),
-        )
+        with laps.of("checkpoint"):
+            save_checkpoint(
+                target,
+                save_weights=line.student.save,
+                optimiser=line.optimiser,
+                average=line.average,
+                step=order.number,
+                critic=None if line.critic is None else line.critic.tensors(),
+            )
         crash_point("trainer.renamed")
         line.at = target
         self._line = (order.line, line)
-        weights = WeightsRef.of_folder(target / WEIGHTS, folder_sha256(target / WEIGHTS))
-        return StepReport(state="done", metrics=outcome.metrics, weights=weights)
+        with laps.of("checksum"):
+            weights = WeightsRef.of_folder(target / WEIGHTS, folder_sha256(target / WEIGHTS))
+        return StepReport(state="done", metrics={**outcome.metrics, **laps.metrics()}, weights=weights)
 
     def score(self, order: ScoreOrder) -> ScoreReport:
         """Reads with two versions' files, as they are on the disk; the line in memory is left alone."""
@@ -120,17 +123,19 @@ class TorchTrainer:
         settings = replace(TrainSettings.from_training(order.settings), use_lora=is_adapter)
         return self._base.student(folder, settings, seed=0).reader
 
-    def _take(self, order: StepOrder, settings: TrainSettings) -> tuple[_Line, StepOutcome]:
+    def _take(self, order: StepOrder, settings: TrainSettings, laps: Laps) -> tuple[_Line, StepOutcome]:
         samples: tuple[Sample, ...] = ()
         while True:
-            line = self._load(order, settings)
-            samples = samples or (
-                *order.samples,
-                *self._anchors(order, settings),
-                *self._exercises(line, order, settings),
-            )
+            with laps.of("load"):
+                line = self._load(order, settings)
+            with laps.of("answers"):
+                samples = samples or (
+                    *order.samples,
+                    *self._anchors(order, settings),
+                    *self._exercises(line, order, settings),
+                )
             self._line = None  # what is in memory is no checkpoint's any more, until the next one is on the disk
-            taker = self._taker(line, order, settings)
+            taker = self._taker(line, order, settings, laps)
             try:
                 return line, taker.take(samples, number=order.number, seed=order.seed)
             except OutOfMemory as shortage:
@@ -239,7 +244,7 @@ class TorchTrainer:
             raise TrainError("training.teacher: ema keeps an average of an adapter; it needs use_lora: true")
         return self._base.student(None if parent is None else parent / WEIGHTS, settings, seed=seed)
 
-    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings) -> StepTaker:
+    def _taker(self, line: _Line, order: StepOrder, settings: TrainSettings, laps: Laps) -> StepTaker:
         base = _read_as(settings, self._base_reader)
         loss = _loss(LossSettings.from_training(order.settings), settings.custom_loss)
         return StepTaker(
@@ -254,6 +259,7 @@ class TorchTrainer:
                 self._rooms.room, settings=settings, num_learning=sum(one.numel() for one in line.student.parameters)
             ),
             critic=line.critic,
+            laps=laps,
         )
 
     def _teacher(self, line: _Line, settings: TrainSettings, base: Reader) -> Teacher:

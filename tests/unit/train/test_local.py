@@ -17,6 +17,7 @@ from openclaw_rl.config import load_config
 from openclaw_rl.errors import TrainerLost, TrainError
 from openclaw_rl.train.local import LocalTrainer, LocalWeights
 from openclaw_rl.train.wire import Order, Report, read_order, read_report, write_order, write_report
+from openclaw_rl.train.worker.__main__ import NICENESS
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import ScoreOrder, ScoreReport, StepReport, VersionSpan, WeightsRef
 from tests.factories.orders import exercise, order, sample, weights_of
@@ -33,6 +34,10 @@ async def test_orders_errors_and_a_death(tmp_path: Path) -> None:
     try:
         report = await process.step(order(there, 1)[0])
         assert report.sha256 == expected.sha256, "the same bits as in this process"
+        assert psutil.Process(process.pid).nice() == psutil.Process().nice() + NICENESS
+        if Path("/proc/sys/kernel/sched_autogroup_enabled").exists():
+            group = Path(f"/proc/{process.pid}/autogroup").read_text()
+            assert group.endswith(f"nice {NICENESS}\n"), "sessions are weighed against each other"
         with pytest.raises(TrainError, match="cannot be read"):
             await process.step(order(there, 3, parent=str(there / "v2"))[0])
         assert process.pid is not None

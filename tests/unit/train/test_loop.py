@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,10 @@ from openclaw_rl.types import (
     TRAINING_PAUSED,
     Exercise,
     Lesson,
+    Message,
+    NextState,
     Sample,
+    Session,
     Step,
     StepOrder,
     StepReport,
@@ -31,10 +35,11 @@ from openclaw_rl.types import (
 )
 from openclaw_rl.types.training import DOUBT_S
 from tests.factories.orders import exercise, sample
-from tests.factories.stored import put_samples
+from tests.factories.stored import put_samples, turn_of
 from tests.fakes.trainers import StubTrainer
 
 ANCHORS = ((1, 5), (1, 6), (1, 7))
+SESSION = Session(id="of-ann", user="ann", client="test", opened_at=1.0, last_seen_at=1.0)
 
 
 class FakeTrainer(StubTrainer):
@@ -101,7 +106,13 @@ class Rig:
             "seed": 7,
         }
         chosen = {name: settings.get(name, value) for name, value in plan.items()}
-        values = {"batch_size": 2, "max_wait_s": 10.0, "training": {"method": "binary"}, "anchors": ANCHORS}
+        values = {
+            "batch_size": 2,
+            "max_wait_s": 10.0,
+            "pause_s": math.inf,
+            "training": {"method": "binary"},
+            "anchors": ANCHORS,
+        }
         self.loop = TrainLoop(
             store.lessons,
             self.trainer,
@@ -224,13 +235,65 @@ async def test_a_single_sample_does_not_wait_for_ever(store: SqliteStore, tmp_pa
 async def test_without_a_limit_on_waiting_only_more_samples_bring_a_step_about(
     store: SqliteStore, tmp_path: Path
 ) -> None:
-    rig = Rig(store, tmp_path, max_wait_s=None)
+    rig = Rig(store, tmp_path, max_wait_s=None, pause_s=0.0)
     await learnable(store, 0)
     rig.now = 1e12
     assert await rig.loop.work() is None
     assert rig.trainer.orders == []
     assert await rig.loop.work(at_once=True) is None
     assert rig.trainer.learned == [[0]]
+
+
+async def says(store: SqliteStore, index: int, at: float, *, line: str = "ann") -> None:
+    """What a person says about a turn, which the judge has not heard yet."""
+    said = (Message(role="user", content="and"),)
+    await store.put_next_state(NextState(session=f"of-{line}", index=index, messages=said, arrived_at=at))
+
+
+async def test_a_pause_of_the_person_fires_the_step(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, pause_s=2.0)
+    (given,) = await learnable(store, 0)
+    rig.now = given.created_at + 1.5
+    assert await rig.loop.work() == pytest.approx(0.5)
+    await store.put_session(replace(SESSION, last_seen_at=given.created_at + 1.0))
+    assert await rig.loop.work() == pytest.approx(1.5), "they went on"
+    rig.now = given.created_at + 3.0
+    assert await rig.loop.work() is None
+    assert rig.trainer.learned == [[0]]
+
+
+async def test_who_never_pauses_waits_no_longer_than_the_limit(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, pause_s=2.0)
+    (given,) = await learnable(store, 0)
+    rig.now = given.created_at + 9.0
+    await store.put_session(replace(SESSION, last_seen_at=given.created_at + 8.9))
+    assert await rig.loop.work() == pytest.approx(1.0)
+
+
+async def test_a_pause_waits_for_what_was_said_to_be_judged(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, pause_s=2.0, max_wait_s=1e9)
+    await learnable(store, 0)
+    await store.put_turn(turn_of(sample(1, session="of-ann")))
+    await says(store, 1, 1.0)
+    running = asyncio.create_task(rig.loop.run())
+    await comes_true(lambda: rig.waiting == ["ann"])
+    (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
+    assert rig.released == []
+    await store.lessons.close_task(held)
+    async with asyncio.timeout(60):
+        await rig.was_released.wait()
+    assert rig.trainer.learned == [[0]]
+    running.cancel()
+
+
+async def test_each_person_has_pauses_of_their_own(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, pause_s=2.0, max_wait_s=1e9)
+    await learnable(store, 0)
+    await learnable(store, 1, line="bob")
+    await store.put_turn(turn_of(sample(2, session="of-ann")))
+    await says(store, 2, 1.0)
+    await rig.loop.work()
+    assert [version.label for version in rig.released] == ["v1.bob"]
 
 
 async def test_no_more_steps_than_asked_for(store: SqliteStore, tmp_path: Path) -> None:

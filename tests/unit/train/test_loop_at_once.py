@@ -72,7 +72,7 @@ async def unreleased(_: Version) -> None:
 
 def make_loop(store: SqliteStore, trainer: SlowTrainer) -> TrainLoop:
     training = TrainingConfig(batch_size=1, replay_max_age=0, anchors=0)
-    settings = LoopSettings(batch_size=1, max_wait_s=None, training={})
+    settings = LoopSettings(batch_size=1, max_wait_s=None, pause_s=0.0, training={})
     return TrainLoop(store.lessons, trainer, make_planner(training, store.lessons), settings, release=unreleased)
 
 

@@ -89,9 +89,9 @@ def test_a_person_comes_before_a_background_job_that_came_first() -> None:
     written = len(background.token_ids)
     person = rig.answer([9, 9, 9], max_tokens=3, priority=PERSON)
     scheduled.submit(person)
-    served = [[job for job, _ in scheduled.step()] for _ in range(4)]
-    assert served == [[person], [person], [person], [background]]
-    assert len(background.token_ids) == written + 1
+    served = [[job for job, _ in scheduled.step()] for _ in range(5)]
+    assert served == [[person], [person], [background], [person], [background]], "but for its share, each fifth step"
+    assert len(background.token_ids) == written + 2
     results = rig.run(scheduled)
     tokens, logprobs = rig.sampled(results[background])
     exact(background, tokens, logprobs)

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.types import Step, Version, Waiting
+from openclaw_rl.types import (
+    Episode,
+    Judgement,
+    Message,
+    NextState,
+    Outcome,
+    Session,
+    Stage,
+    Step,
+    Verdict,
+    Version,
+    Waiting,
+)
 from openclaw_rl.types.training import DOUBT_S
 from tests.factories.orders import sample
-from tests.factories.stored import put_samples
+from tests.factories.stored import put_samples, turn_of
 from tests.factories.weights import folder_ref
 
 STEP = Step(
@@ -96,6 +109,64 @@ async def test_what_is_measured_later_joins_the_metrics_of_its_step(store: Sqlit
 
 def waits(line: str, last_step_at: float, *, doubted: int = 0, num: int = 2, since: float = 0.0) -> Waiting:
     return Waiting(line=line, num_samples=num, since=since, num_doubted=doubted, last_step_at=last_step_at)
+
+
+def session(user: str, name: str = "", **changes: Any) -> Session:
+    return replace(
+        Session(id=name or f"of-{user}", user=user, client="test", opened_at=1.0, last_seen_at=1.0), **changes
+    )
+
+
+async def silent(store: SqliteStore) -> dict[str, float | None]:
+    return {each.line: each.silent_since for each in await store.lessons.waiting()}
+
+
+async def says(store: SqliteStore, name: str, index: int, at: float) -> None:
+    await store.put_turn(turn_of(sample(index, session=name)))
+    said = (Message(role="user", content="and"),)
+    await store.put_next_state(NextState(session=name, index=index, messages=said, arrived_at=at))
+
+
+async def finish(store: SqliteStore, stage: Stage) -> None:
+    for held in await store.lessons.lease(stage, limit=9, ttl_s=60.0):
+        await store.lessons.close_task(held)
+
+
+async def test_since_when_a_person_is_silent(store: SqliteStore) -> None:
+    for line, created_at in (("ann", 50.0), ("bob", 60.0)):
+        await put_samples(store, [sample(9, id=line, line=line, session=f"of-{line}", created_at=created_at)])
+    samples_at = {"local": 1.0, "ann": 50.0, "bob": 60.0}
+    assert await silent(store) == samples_at, "the last sample is of something they said"
+    await store.put_session(session("ann", "another", last_seen_at=70.0))
+    assert await silent(store) == samples_at | {"ann": 70.0}, "any session counts"
+    await says(store, "another", 1, 80.0)
+    assert await silent(store) == samples_at | {"ann": None}, "it is not judged"
+    await finish(store, "judge")
+    assert await silent(store) == samples_at | {"ann": 80.0}, "its answer may be running"
+    await store.put_session(session("ann", "another", last_seen_at=70.0, closed_at=90.0))
+    assert await silent(store) == samples_at | {"ann": 70.0}
+
+
+async def test_what_is_judged_and_not_credited_is_on_its_way(store: SqliteStore) -> None:
+    await says(store, "s", 3, 5.0)
+    (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
+    verdict = Verdict(outcome="scored", score=-1)
+    facts: dict[str, Any] = {"session": "s", "index": 3, "num_evidence": 1, "judged_at": 5.0}
+    await store.lessons.put_judgement(held, Judgement(**facts, judge="rules", prompt_version="1", verdict=verdict))
+    assert await silent(store) == {"local": None}
+    await finish(store, "credit")
+    assert await silent(store) == {"local": 5.0}
+
+
+async def test_nobody_speaks_in_an_environment(store: SqliteStore) -> None:
+    attempt = Episode(id="e", environment="terminal", task="t", group="g", attempt=0, group_size=1)
+    await store.lessons.put_episode(attempt)
+    await store.lessons.put_outcome(Outcome(episode="e", ended_at=80.0, reward=1.0))
+    await store.put_session(session("local", "at-work", episode=attempt, last_seen_at=80.0, closed_at=80.0))
+    await put_samples(store, [sample(0, id="env", line="env:terminal", session="at-work")])
+    assert await silent(store) == {"local": 1.0, "env:terminal": None}, "nor is it the owner's"
+    await says(store, "at-work", 1, 90.0)
+    assert (await silent(store))["local"] == 1.0
 
 
 def test_whose_turn_it_is() -> None:
