@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from openclaw_rl.judge.compose import MarksClaims, ask
 from openclaw_rl.judge.heads.check import check_scores
 from openclaw_rl.judge.heads.examples import CHECK, Example, load
 from openclaw_rl.judge.heads.fit import mixed
 from openclaw_rl.protocols import Judge
-from openclaw_rl.types import Evidence, Score, Verdict
+from openclaw_rl.types import NOT_ASKED, Evidence, Score, Verdict
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,11 @@ class AutoJudge:
         return (self._chosen or self._own).prompt_version
 
     async def judge(self, evidence: Evidence) -> Verdict:
-        return await (await self._choose()).judge(evidence)
+        judge = await self._choose()
+        verdict = await judge.judge(evidence)
+        if judge is self._model:
+            return verdict
+        return replace(verdict, reason=f"{verdict.reason}{NOT_ASKED}{self._model.name}: {self.why}")
 
     async def marked(self, evidence: Evidence, verdict: Verdict) -> Verdict:
         """By the one who judges, where it marks claims."""
@@ -80,10 +85,10 @@ class AutoJudge:
 
         scores = await asyncio.gather(*map(score, cases))
         passed = check_scores(cases, scores)
-        self.why = f"the judge {self._model.name} on {len(cases)} known cases: {passed}"
+        self.why = f"{passed} of {len(cases)} known cases"
         if all(one is None for one in scores):
             self._again_at = self._clock() + _AGAIN_S
             self.why += "; asked again in ten minutes"
         else:
             self._chosen = self._model if passed.is_enough else self._own
-        log.info("%s; %s judges", self.why, self.name)
+        log.info("the judge %s: %s; %s judges", self._model.name, self.why, self.name)

@@ -24,10 +24,7 @@ from pathlib import Path, PurePosixPath
 
 from openclaw_rl.judge.evidence import is_clipped
 from openclaw_rl.judge.tool_results import calls_made, is_at_fault, only_reads, read_result
-from openclaw_rl.types import Evidence, Json, Message, ToolCall, Verdict, Vote
-
-FINDING = "finding: "
-"""How the raw text of such a vote begins."""
+from openclaw_rl.types import CALLED_AGAIN, FINDING, Evidence, Json, Message, ToolCall, Verdict, Vote
 
 Rule = Callable[[Evidence], str]
 """What it found, for people; empty where it found nothing."""
@@ -65,7 +62,7 @@ def repeated(evidence: Evidence) -> str:
         earlier = known.get(key)
         is_news = result is not None and earlier is not None and result.content != earlier.content
         if key in known and not is_news and not is_clipped(call.arguments):
-            return f"{call.name} was called again with the same arguments and nothing new in between"
+            return f"{call.name}{CALLED_AGAIN}"
         known[key] = None
     return ""
 

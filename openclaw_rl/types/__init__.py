@@ -36,6 +36,9 @@ from openclaw_rl.types.engine import (
 )
 from openclaw_rl.types.episodes import Attempt, AttemptStep, Episode, Outcome
 from openclaw_rl.types.learning import (
+    CALLED_AGAIN,
+    FINDING,
+    NOT_ASKED,
     SIDE_ROLES_ONLY,
     Baseline,
     Candidate,
@@ -128,10 +131,13 @@ from openclaw_rl.types.weights import WeightsRef
 __all__ = [
     "BACKGROUND",
     "BASE_VERSION",
+    "CALLED_AGAIN",
+    "FINDING",
     "IMPORTED",
     "JUDGING_PAUSED",
     "LINE_NAME",
     "LOCAL_USER",
+    "NOT_ASKED",
     "PERSON",
     "PRESENT_MODEL",
     "ROLES",

@@ -61,6 +61,14 @@ class Evidence:
         require(self.reply.role == "assistant", f"a reply has role assistant, got {self.reply.role!r}")
 
 
+FINDING = "finding: "
+"""How the raw text of a vote begins that no judge cast: the reply shows it of itself."""
+CALLED_AGAIN = " was called again with the same arguments and nothing new in between"
+"""How the finding of a repeated call ends, behind the tool's name."""
+NOT_ASKED = "; not by "
+"""Leads in the reason of a verdict to the judge that should have given it, and why it did not: "; not by heads: …"."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
     """One answer of a judge to one question; `raw` are its own words.

@@ -32,3 +32,6 @@ class ServedTurn:
     failed: bool
     score: int | None
     """The newest verdict on it; None where there is none."""
+    repeats_call: bool | None = None
+    """Whether the judge found that it made a call again with nothing new in between; None where it calls nothing or
+    nobody judged it."""

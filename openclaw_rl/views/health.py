@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean
 from typing import Literal
 
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.types import JUDGING_PAUSED, TRAINING_PAUSED, Json
+from openclaw_rl.types import JUDGING_PAUSED, NOT_ASKED, TRAINING_PAUSED, Json, Judgement
+
+_SURE = re.compile(r"heads: [+-]?\d at (\d\.\d\d)(?! only)")
+"""How the heads begin the reason of a verdict of theirs."""
 
 State = Literal["ok", "remark", "broken"]
 
@@ -50,20 +55,48 @@ def read_backlog(rows: ReadStore) -> Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unscored:
-    """How many turns were judged lately, by whom, and why some of them got no score, by how often."""
+    """How many turns were judged lately, by whom, and why some of them got no score, by how often.
+
+    `sureness` is that of the heads where they decided, the mean; None where they did not. `missing` names the judge
+    that should have given the newest verdict, and why it did not; empty where it did.
+    """
 
     num_judged: int
     reasons: Mapping[str, int]
     judges: Mapping[str, int] = field(default_factory=dict)
+    sureness: float | None = None
+    missing: str = ""
 
 
 def read_unscored(rows: ReadStore, *, num_sessions: int = 20) -> Unscored:
     """Of the sessions seen last."""
     sessions = rows.sessions()[:num_sessions]
     judgements = [judgement for each in sessions for judgement in rows.judgements(each.session.id)]
-    reasons = Counter(one.verdict.reason for one in judgements if one.verdict.score is None)
-    judges = Counter(one.judge for one in judgements)
-    return Unscored(num_judged=len(judgements), reasons=dict(reasons.most_common()), judges=dict(judges.most_common()))
+    reasons = Counter(_told(one)[0] for one in judgements if one.verdict.score is None)
+    judges = Counter(decided_by(one) for one in judgements)
+    sure = [float(found[1]) for one in judgements if (found := _SURE.match(one.verdict.reason))]
+    newest = max(judgements, key=lambda one: one.judged_at, default=None)
+    return Unscored(
+        num_judged=len(judgements),
+        reasons=dict(reasons.most_common()),
+        judges=dict(judges.most_common()),
+        sureness=fmean(sure) if sure else None,
+        missing="" if newest is None else _told(newest)[1],
+    )
+
+
+def decided_by(judgement: Judgement) -> str:
+    """Whose verdict it is: of a judge made of several, the one that its reason begins with."""
+    first = judgement.verdict.reason.partition(":")[0]
+    return {"finding": "findings", "heads": "heads", "rules": "rules", "explicit feedback": "the person"}.get(
+        first, judgement.judge
+    )
+
+
+def _told(judgement: Judgement) -> tuple[str, str]:
+    """Why the verdict is what it is, and why it is not another judge's."""
+    reason, _, missing = judgement.verdict.reason.partition(NOT_ASKED)
+    return reason, missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

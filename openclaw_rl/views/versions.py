@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import NotFound
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.types import IMPORTED, LOCAL_USER, Json, Step, Version, version_label
+from openclaw_rl.release.watch import MAX_TURNS, Count, counts, window
+from openclaw_rl.types import BASE_VERSION, IMPORTED, LOCAL_USER, Json, Step, Version, version_label
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,33 @@ def list_steps(rows: ReadStore, steps: Sequence[Step]) -> list[StepView]:
     """These, with what they made for the present model."""
     made = {(one.line, one.number): one for one in rows.versions()}
     return [StepView(step=step, version=made.get((step.line, step.number))) for step in steps]
+
+
+def served_counts(rows: ReadStore, version: Version, limits: ReleaseConfig) -> list[Count]:
+    """What the watch counts of the answers that a version has given to people; nothing where it has given none."""
+    since, parent = window(version)
+    turns = rows.served_turns(version.line, version.label, since=since, limit=MAX_TURNS)
+    before, base = (
+        rows.served_turns(version.line, label, since=0.0, limit=limits.watch_turns) for label in (parent, BASE_VERSION)
+    )
+    return counts(turns, before, limits, base=base) if turns else []
+
+
+def counts_json(found: Sequence[Count], limits: ReleaseConfig) -> list[Json]:
+    """Each kind: how many of how many answers, the parent's, and the odds of a bad version beside the alarm's."""
+    return [
+        {
+            "kind": count.kind.name,
+            "answers": count.num,
+            "of": count.of,
+            "parent_answers": count.parent_num,
+            "parent_of": count.parent_of,
+            "odds": round(count.odds, 3),
+            "alarm_odds": limits.alarm_odds,
+            "alarm": count.is_alarm,
+        }
+        for count in found
+    ]
 
 
 def find_version(rows: ReadStore, name: str, *, user: str | None) -> VersionView:

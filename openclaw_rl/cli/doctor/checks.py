@@ -221,7 +221,9 @@ def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult
         remedy = next(iter(unread)).partition(f"{_UNREAD}: ")[2]
         return remark("judge", f"{text} {sum(unread.values())}: {_UNREAD}", remedy)
     by = ", ".join(f"{count} by {judge}" for judge, count in unscored.judges.items())
-    return ok("judge", f"{text} {by}" if by else names)
+    by += "" if unscored.sureness is None else f"; heads are sure by {unscored.sureness:.2f} on average"
+    missing = f"; not by {unscored.missing}" if unscored.missing else ""
+    return ok("judge", f"{text} {by}{missing}" if by else names)
 
 
 def check_store(damage: str, *, has_traces: bool) -> CheckResult:

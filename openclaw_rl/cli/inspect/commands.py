@@ -45,18 +45,19 @@ def inspect(
 @command(room)
 def versions(
     loaded: Loaded,
-    number: Annotated[str | None, arg("N", "Only this one, with all that its gate measured.")] = None,
+    number: Annotated[
+        str | None, arg("N", "Only this one, with what its gate measured and how people fared with it.")
+    ] = None,
     user: OnlyUser = None,
     as_json: AsJson = False,
 ) -> None:
     """List what was learned: every version, what it learned from, and which one answers."""
     from openclaw_rl.cli.inspect.versions import show_version, show_versions
 
-    store = loaded.config.store
     if number is None:
-        show_versions(store, user=user, as_json=as_json)
+        show_versions(loaded.config.store, user=user, as_json=as_json)
     else:
-        show_version(store, version_argument(number), user=user or "local", as_json=as_json)
+        show_version(loaded.config, version_argument(number), user=user or "local", as_json=as_json)
 
 
 def version_argument(text: str) -> int:

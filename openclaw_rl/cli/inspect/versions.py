@@ -13,11 +13,13 @@ from rich.text import Text
 from openclaw_rl.cli.admin import NoServer, ask_server, check_line_name
 from openclaw_rl.cli.inspect.text import training_note
 from openclaw_rl.cli.screen import ago, make_console, one_line, plain_table, print_json
-from openclaw_rl.config import StoreConfig
+from openclaw_rl.config import Config, StoreConfig
+from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import NotFound
+from openclaw_rl.release.watch import Count
 from openclaw_rl.types import PRESENT_MODEL, TRAINING_PAUSED, Json, Version
 from openclaw_rl.views.rows import open_rows
-from openclaw_rl.views.versions import VersionView, list_versions
+from openclaw_rl.views.versions import VersionView, counts_json, list_versions, served_counts
 
 _WORDS = {
     "kl": "drift, nats a token",
@@ -56,15 +58,19 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
         make_console("stderr").print(training_note(reason), style="bold yellow", markup=False, soft_wrap=True)
 
 
-def show_version(store: StoreConfig, number: int, *, user: str, as_json: bool) -> None:
-    """Print one version of a user's with all that was measured of it."""
-    known = {view.version.number: view for view in list_versions(open_rows(store), user=user)}
+def show_version(config: Config, number: int, *, user: str, as_json: bool) -> None:
+    """Print one version of a user's with all that was measured of it, before it answered people and since."""
+    rows, limits = open_rows(config.store), config.release
+    known = {view.version.number: view for view in list_versions(rows, user=user)}
     if number not in known:
         raise NotFound(f"there is no version {number} of {user}; there are {', '.join(map(str, known)) or 'none'}")
+    found = served_counts(rows, known[number].version, limits)
     if as_json:
-        print_json(known[number].to_json())
-    else:
-        make_console().print(gate_text(known[number].version))
+        print_json({**known[number].to_json(), "served": counts_json(found, limits)})
+        return
+    make_console().print(gate_text(known[number].version))
+    if found:
+        make_console().print(counts_table(found, limits))
 
 
 def roll_back(store: StoreConfig, number: int, *, user: str, untried: bool = False) -> None:
@@ -118,6 +124,16 @@ def gate_text(version: Version) -> RenderableType:
 def _state(version: Version) -> str:
     is_on_probation = version.state == "live" and version.on_probation
     return "live, on probation" if is_on_probation else version.state.replace("_", " ")
+
+
+def counts_table(found: Sequence[Count], limits: ReleaseConfig) -> Table:
+    """What the watch has counted; what has set off its alarm stands out."""
+    table = plain_table("its answers that", "its", "its parent's", "odds that it is bad", right=("its", "its parent's"))
+    for count in found:
+        odds = f"{count.odds:,.0f} to 1 ({limits.alarm_odds:,.0f} is an alarm)"
+        shares = (f"{count.num} of {count.of}", f"{count.parent_num} of {count.parent_of}")
+        table.add_row(count.kind.words, *shares, odds, style="bold red" if count.is_alarm else "")
+    return table
 
 
 def _gate_table(report: Mapping[str, Json]) -> Table:

@@ -24,7 +24,7 @@ from openclaw_rl.judge.heads.model import CODE, Heads, Opinion
 from openclaw_rl.judge.heads.states import States
 from openclaw_rl.judge.hints import accept_hints
 from openclaw_rl.judge.rules import RulesJudge, Standing, is_spoofed, standing_of
-from openclaw_rl.types import Evidence, Score, Verdict, Vote
+from openclaw_rl.types import NOT_ASKED, Evidence, Score, Verdict, Vote
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,10 @@ class HeadsJudge:
         self._begin()
         by_rules = self._rules.verdict(evidence)
         reaction = Said.of(evidence)
-        if self._ready is None or not reaction.said.strip() or is_spoofed(reaction.said):
-            return _named("rules", by_rules)
+        if self._ready is None:
+            return _named(by_rules, missing=self.trouble or "they are being loaded")
+        if not reaction.said.strip() or is_spoofed(reaction.said):
+            return _named(by_rules)
         try:
             (opinion,) = await self._opinions([reaction])
         except JudgeError as error:
@@ -170,5 +172,7 @@ def _marked(verdict: Verdict, standing: Standing, reaction: Said, now: Opinion, 
     return replace(verdict, votes=verdict.votes + votes)
 
 
-def _named(judge: str, verdict: Verdict) -> Verdict:
-    return replace(verdict, reason=f"{judge}: {verdict.reason}") if verdict.reason else verdict
+def _named(by_rules: Verdict, *, missing: str = "") -> Verdict:
+    """The verdict of the rules, with why it is theirs."""
+    why = f"{NOT_ASKED}heads: {missing}" if missing else ""
+    return replace(by_rules, reason=f"rules: {by_rules.reason}{why}")

@@ -5,12 +5,16 @@ Only main turns of people who let them be learned from are replayed; what a vers
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import orjson
-from sqlalchemy import Connection, and_, false, func, or_, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, false, func, or_, select
 
 from openclaw_rl.store.sql import episodes, lessons, queries, schema, steps
 from openclaw_rl.store.sql.codec import unpack_ids
-from openclaw_rl.types import ReplayedTurn, ServedTurn, Skip, ancestry, turn_id
+from openclaw_rl.types import CALLED_AGAIN, FINDING, ReplayedTurn, ServedTurn, Skip, ancestry, turn_id
+
+T = TypeVar("T")
 
 _turn, _session, _judgement = schema.turn.c, schema.session.c, schema.judgement.c
 _sample = schema.sample.c
@@ -21,11 +25,17 @@ _CUT_SHORT = (Skip.ABORTED, Skip.ENGINE_LOST)
 _LOOKED_AT = 64
 """Samples, and steps, in which the newest hints are looked for."""
 
-_score = (
-    select(_judgement.score)
-    .where(_judgement.session == _turn.session, _judgement.index == _turn.index)
-    .order_by(_judgement.num_evidence.desc())
-    .limit(1)
+
+def _newest(column: ColumnElement[T]) -> ScalarSelect[T]:
+    """Of the newest judgement on a turn."""
+    judged = select(column).where(_judgement.session == _turn.session, _judgement.index == _turn.index)
+    return judged.order_by(_judgement.num_evidence.desc()).limit(1).scalar_subquery()
+
+
+_score, _votes = _newest(_judgement.score), _newest(_judgement.votes)
+_answer = (
+    select(schema.message.c.body)
+    .where(schema.message.c.session == _turn.session, schema.message.c.digest == _turn.answer)
     .scalar_subquery()
 )
 
@@ -79,8 +89,9 @@ def served(connection: Connection, line: str, label: str, *, since: float, limit
     # Not LIKE: some databases do not tell capital from small letters there.
     by_label = func.replace(_turn.versions, orjson.dumps(label).decode(), "") != _turn.versions
     in_vain = and_(_turn.versions == "[]", _turn.skip == Skip.ENGINE_FAILED) if since else false()
+    facts = (_turn.finished_at, _turn.token_ids, _turn.skip, _turn.finish_reason, _turn.num_sampled)
     query = (
-        select(_turn.finished_at, _turn.token_ids, _turn.skip, _turn.finish_reason, _turn.num_sampled, _score)
+        select(*facts, _score.label("score"), _votes.label("votes"), _answer.label("answer"))
         .join(schema.session, _session.id == _turn.session)
         .where(episodes.of_line(line), _session.last_seen_at >= since, _turn.created_at >= since, _turn.kind == "main")
         .where(or_(_turn.skip.is_(None), _turn.skip.not_in(_CUT_SHORT)), or_(by_label, in_vain))
@@ -89,10 +100,19 @@ def served(connection: Connection, line: str, label: str, *, since: float, limit
     )
     return [
         ServedTurn(
-            finished_at=finished_at,
-            token_ids=unpack_ids(ids),
-            failed=skip == Skip.ENGINE_FAILED or (finish_reason == "stop" and num_sampled <= 1),
-            score=score,
+            finished_at=row.finished_at,
+            token_ids=unpack_ids(row.token_ids),
+            failed=row.skip == Skip.ENGINE_FAILED or (row.finish_reason == "stop" and row.num_sampled <= 1),
+            score=row.score,
+            repeats_call=_repeats_call(row.answer, row.votes),
         )
-        for finished_at, ids, skip, finish_reason, num_sampled, score in reversed(connection.execute(query).all())
+        for row in reversed(connection.execute(query).all())
     ]
+
+
+def _repeats_call(answer: bytes | None, votes: str | None) -> bool | None:
+    """What the judge's rows say of an answer that calls a tool."""
+    if answer is None or votes is None or not orjson.loads(answer).get("tool_calls"):
+        return None
+    said = [vote["raw"] for vote in orjson.loads(votes)]
+    return any(raw.startswith(FINDING) and raw.endswith(CALLED_AGAIN) for raw in said)

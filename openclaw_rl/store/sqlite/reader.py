@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store.sql import episodes, lessons, queries, tasks, undoing
+from openclaw_rl.store.sql import episodes, lessons, queries, served, tasks, undoing
 from openclaw_rl.store.sql import steps as steps_of
 from openclaw_rl.store.sqlite.connection import connect_reader, copy_whole, integrity
 from openclaw_rl.store.sqlite.damage import failed, refuse_damaged
@@ -79,6 +79,7 @@ class StoreReader:
     planned_steps = _asked(steps_of.planned)
     next_step_number = _asked(steps_of.next_number)
     versions = _asked(steps_of.versions)
+    served_turns = _asked(served.served)
     episode = _asked(episodes.episode)
     group = _asked(episodes.group)
     num_open = _asked(tasks.num_open)

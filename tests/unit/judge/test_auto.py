@@ -63,14 +63,18 @@ async def test_one_that_is_down_is_asked_again_later() -> None:
     model = Model(lambda words: RIGHT.get(words, 0) if is_up[0] else None)
     auto = AutoJudge(model, RulesJudge(), clock=lambda: times[0])
     judge = Composed([auto])
-    assert (await judge.judge(talk("thanks!"))).score == 1
+    stands_in = await judge.judge(talk("thanks!"))
+    assert stands_in.score == 1
+    assert stands_in.reason.endswith(
+        "; not by endpoint: 0% right, 0% wrong of 40 known cases; asked again in ten minutes"
+    )
     is_up[0] = True
     assert (await judge.judge(talk("thanks!"))).score == 1
     assert (model.num_asked, judge.name) == (40, "rules")
     times[0] = 601.0
-    assert (await judge.judge(talk("thanks!"))).score == 0
+    assert await judge.judge(talk("thanks!")) == Verdict(outcome="scored", score=0)
     assert judge.name == "endpoint"
-    assert "40 known cases: 100% right, 0% wrong" in auto.why
+    assert auto.why == "100% right, 0% wrong of 40 known cases"
 
 
 async def test_claims_are_marked_by_who_judges() -> None:

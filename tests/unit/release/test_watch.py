@@ -14,7 +14,7 @@ import pytest
 from openclaw_rl.config import ReleaseConfig
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.watch import MAX_TURNS, Watch, alarm, evidence
+from openclaw_rl.release.watch import MAX_TURNS, Watch, alarm, counts, evidence
 from openclaw_rl.types import ServedTurn, Version
 from tests.fakes.release import VERSION, Rows
 
@@ -50,6 +50,47 @@ def test_repetition() -> None:
     assert "repeated themselves" in alarm([turn(ids=LOOP)] * 3, [UNJUDGED] * 50, LIMITS)
     assert alarm([turn(ids=LOOP[:6])] * 9, [UNJUDGED] * 50, LIMITS) == "", "too short to tell"
     assert alarm([turn(ids=LOOP)] * 5, [turn(ids=LOOP)] * 50, LIMITS) == ""
+
+
+def test_repeated_calls() -> None:
+    calls, again = (replace(UNJUDGED, repeats_call=found) for found in (False, True))
+    assert alarm([UNJUDGED, calls, again, again, again], [calls] * 50, LIMITS) == (
+        "3 of its 4 answers repeated a tool call with nothing new in between, and 0 of 50 of those of its parent"
+    ), "an answer without a call says nothing"
+    assert alarm([again] * 5, [again] * 50, LIMITS) == ""
+
+
+def long(times: float, score: int | None = None) -> ServedTurn:
+    """So many times as long as nine of ten answers of `USUAL`."""
+    return turn(score, ids=tuple(range(round(90 * times))))
+
+
+USUAL = [turn(ids=tuple(range(10 * number))) for number in range(1, 11)] * 5
+MOST = LIMITS.max_length * 10 / 9
+
+
+def test_answers_that_are_much_longer() -> None:
+    grown = long(MOST + 0.1)
+    assert alarm([grown] * 5 + [long(2, -1)], USUAL, LIMITS) == (
+        "6 of its 6 answers were much longer than those before, and 0 of 50 of those of its parent"
+    )
+    assert alarm([long(MOST)] * 20 + [long(MOST, -1)], USUAL, LIMITS) == "", "as much as the gate allows"
+    assert alarm([grown] * 3 + [long(2, -1)], USUAL[:9], LIMITS) == "", "too few to tell"
+
+
+def test_who_asked_for_longer_answers_gets_them() -> None:
+    assert alarm([long(9)] * 50, USUAL, LIMITS) == "", "nobody minds"
+    assert alarm([long(9, 1), long(9)] * 20 + [long(9, -1)] * 2, USUAL, LIMITS) == "", "they are liked"
+    assert alarm([long(9, 1)] + [long(9)] * 9 + [long(9, -1)] * 2, USUAL, LIMITS), "by one of three"
+    liked = counts([long(9), long(9, 1)], USUAL, LIMITS)[-1]
+    assert (liked.num, liked.of) == (1, 2)
+    short = [turn(ids=VARIED)] * 50
+    complaint = [long(1.5)] * 5 + [long(1.5, -1)]
+    assert alarm(complaint, short, LIMITS), "the parent was brief"
+    assert alarm(complaint, short, LIMITS, base=USUAL) == "", "the base model was not"
+    grown = counts([long(9)] * 5, USUAL, LIMITS)[-1]
+    assert (grown.kind.name, grown.num, grown.of, grown.is_alarm) == ("length", 5, 5, False)
+    assert grown.odds > LIMITS.alarm_odds, "it is shown all the same"
 
 
 def test_a_version_that_turns_bad_late_is_found_as_fast() -> None:
@@ -109,7 +150,7 @@ async def test_an_alarm_puts_the_parent_live_with_the_reason() -> None:
     ((line, number, reason, instead_of),) = back.went
     assert (line, number, instead_of) == ("local", 1, 2)
     assert reason.startswith("6 of its 6 answers were not what the user wanted")
-    assert log.asked == [("v2", 5.0, MAX_TURNS), ("v1", 0.0, 50)], "since it went live"
+    assert log.asked == [("v2", 5.0, MAX_TURNS), ("v1", 0.0, 50), ("v0", 0.0, 50)], "since it went live"
 
 
 OLDEST = replace(VERSION, number=1, state="retired", gate={"parent": "v0"})
@@ -146,6 +187,14 @@ async def test_a_parent_that_cannot_serve_leaves_the_base_model(parent: Version,
     log, back = Log(parent, LIVE, served={"v2": [DISLIKED] * 6, "v1": [LIKED] * 20}), Back(*refused)
     await Watch(cast("LearningStore", log), back, LIMITS).look()
     assert [number for _, number, _, _ in back.went] == [0]
+
+
+async def test_what_is_long_the_base_model_tells_too() -> None:
+    turns = {"v2": [long(1.5)] * 5 + [long(1.5, -1)], "v1": [turn(ids=VARIED)] * 50}
+    for base, went in (([], [1]), (USUAL, [])):
+        back = Back()
+        await Watch(cast("LearningStore", Log(FIRST, LIVE, served={**turns, "v0": base})), back, LIMITS).look()
+        assert [number for _, number, _, _ in back.went] == went
 
 
 async def test_a_version_that_does_well_stays() -> None:

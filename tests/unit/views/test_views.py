@@ -6,13 +6,14 @@ import ast
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from openclaw_rl.errors import NotFound, StoreError
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Step, Version
-from openclaw_rl.views.health import CheckResult, Health, read_backlog
+from openclaw_rl.types import Judgement, Message, NextState, Step, Verdict, Version
+from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
 from openclaw_rl.views.rows import has_store, open_rows
 from openclaw_rl.views.sessions import find_turn, list_sessions, read_conversation
 from openclaw_rl.views.tokens import TokenTexts
@@ -20,6 +21,8 @@ from openclaw_rl.views.upcoming import UnwrittenLog, next_steps, rehearse
 from openclaw_rl.views.versions import find_version, list_steps, list_versions, live_number
 from openclaw_rl.views.why import WhyTurn, WhyVersion, read_why
 from tests.factories.lessons import HINT, SESSION, fill, settings
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples, turn_of
 from tests.factories.weights import folder_ref
 
 PACKAGE = Path(__file__).parents[3] / "openclaw_rl"
@@ -39,6 +42,41 @@ async def data_dir(tmp_path: Path) -> Path:
         await store.lessons.finish_step(replace(step, state="done", metrics={"loss/total": 0.25}), version)
         await store.lessons.set_version_state("ann", 1, "live")
     return tmp_path
+
+
+async def test_who_judged_how_sure_and_why(tmp_path: Path) -> None:
+    reasons = (
+        "heads: -1 at 0.90",
+        "heads: +1 at 0.80",
+        "rules: thanks; heads: +0 at 0.60",
+        "heads: +1 at 0.50 only; rules: nothing to go by",
+        "finding: shell was called again",
+        "explicit feedback",
+        "the votes tie",
+        "rules: thanks; not by heads: they are being loaded",
+    )
+    async with await SqliteStore.open(tmp_path) as store:
+        await put_samples(store, [sample(0)])
+        for index, reason in enumerate(reasons, start=1):
+            await store.put_turn(turn_of(sample(index)))
+            is_sure = reason not in reasons[3:4]
+            verdict = Verdict(outcome="scored" if is_sure else "abstained", score=1 if is_sure else None, reason=reason)
+            await judge(store, index, verdict)
+    found = read_unscored(open_rows(settings(tmp_path).store))
+    # The sample's own turn was judged without a reason, as was the tie, by a judge of one part.
+    assert found.judges == {"heads": 3, "rules": 3, "findings": 1, "the person": 1, "one": 1}
+    assert found.reasons == {reasons[3]: 1}
+    assert found.sureness == pytest.approx(0.85)
+    assert found.missing == "heads: they are being loaded"
+
+
+async def judge(store: SqliteStore, index: int, verdict: Verdict) -> None:
+    await store.put_next_state(
+        NextState(session="s", index=index, messages=(Message(role="user", content="hm"),), arrived_at=float(index))
+    )
+    (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
+    facts: dict[str, Any] = {"session": "s", "index": index, "num_evidence": 1, "judged_at": 1.0 + index}
+    assert await store.lessons.put_judgement(held, Judgement(**facts, judge="one", prompt_version="1", verdict=verdict))
 
 
 def test_only_views_and_the_store_itself_name_its_reader() -> None:

@@ -111,6 +111,14 @@ FINDINGS = [
     ),
     (
         checks.check_judge(
+            ["auto"],
+            Unscored(num_judged=9, reasons={}, judges={"heads": 9}, sureness=0.857, missing="endpoint: 30% right"),
+        ),
+        "ok",
+        "9 by heads; heads are sure by 0.86 on average; not by endpoint: 30% right",
+    ),
+    (
+        checks.check_judge(
             ["auto"], Unscored(num_judged=2, reasons={"heads: +1 at 0.5 only; rules: unknown language: x": 1})
         ),
         "remark",

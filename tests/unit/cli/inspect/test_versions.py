@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from openclaw_rl.cli.admin import NoServer
 from openclaw_rl.cli.doctor.checks import check_learning
-from openclaw_rl.cli.inspect.versions import roll_back, show_versions
+from openclaw_rl.cli.inspect.versions import roll_back, show_version, show_versions
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.store import SqliteStore, StoreReader
-from openclaw_rl.types import TRAINING_PAUSED, Step, Version
+from openclaw_rl.types import TRAINING_PAUSED, Step, Version, VersionSpan
 from openclaw_rl.views.health import read_backlog
 from tests.factories.lessons import settings
+from tests.factories.orders import sample
+from tests.factories.stored import put_samples
 from tests.factories.weights import folder_ref
 
 CAPS = pytest.CaptureFixture[str]
@@ -93,6 +96,32 @@ async def test_why_training_stands_still_is_said_wherever_somebody_looks(tmp_pat
         show_versions(settings(tmp_path).store, user=None, as_json=False)
         assert "paused" not in capsys.readouterr().err
         assert check_learning(read_backlog(StoreReader.open(tmp_path))).state == "ok"
+
+
+async def test_a_version_shows_how_people_fare_with_it(tmp_path: Path, capsys: CAPS) -> None:
+    config = settings(tmp_path)
+    async with await SqliteStore.open(tmp_path) as store:
+        await add(store, 1, state="live")
+        await put_samples(store, [sample(0)])  # by v0, disliked
+        capsys.readouterr()
+        show_version(config, 1, user="local", as_json=True)
+        assert json.loads(capsys.readouterr().out)["served"] == [], "nobody has met it"
+        await put_samples(store, [replace(sample(1), version_spans=(VersionSpan("v1", 0, 6),))])
+    show_version(config, 1, user="local", as_json=True)
+    kinds = {count.pop("kind"): count for count in json.loads(capsys.readouterr().out)["served"]}
+    assert list(kinds) == ["disliked", "failed", "repetition", "repeated_calls", "length"]
+    assert kinds["disliked"] == {
+        "answers": 1,
+        "of": 1,
+        "parent_answers": 1,
+        "parent_of": 1,
+        "odds": 1.3,
+        "alarm_odds": 1000.0,
+        "alarm": False,
+    }
+    show_version(config, 1, user="local", as_json=False)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "what the user wanted" in line)
+    assert " ".join(row.split()) == "were not what the user wanted 1 of 1 1 of 1 1 to 1 (1,000 is an alarm)"
 
 
 def test_only_a_running_server_goes_back(tmp_path: Path) -> None:

@@ -102,10 +102,12 @@ async def test_until_the_heads_are_there_and_where_they_never_come_the_rules_jud
     judge = HeadsJudge(prepare)
     before = await judge.judge(talk("no, shorter please", request=SKY, reply=BLUE))
     assert (before.score, before.reason.partition(":")[0]) == (-1, "rules")
+    assert before.reason.endswith("; not by heads: they are being loaded")
     gate.set()
     assert not await judge.prepared()
-    assert "do not pass" in judge.trouble
-    assert (await judge.judge(talk("thanks!", request=SKY, reply=BLUE))).score == 1
+    after = await judge.judge(talk("thanks!", request=SKY, reply=BLUE))
+    assert after.score == 1
+    assert after.reason.endswith("; not by heads: the heads fitted for tiny do not pass the check set")
     await judge.close()
 
 

@@ -10,7 +10,22 @@ from typing import Any
 import pytest
 
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Completion, Skip, Step, Turn, Version, VersionSpan
+from openclaw_rl.types import (
+    CALLED_AGAIN,
+    FINDING,
+    Completion,
+    Feedback,
+    Judgement,
+    Message,
+    Skip,
+    Step,
+    ToolCall,
+    Turn,
+    Verdict,
+    Version,
+    VersionSpan,
+    Vote,
+)
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples, turn_of
 from tests.factories.weights import folder_ref
@@ -92,6 +107,37 @@ async def test_what_a_version_served(store: SqliteStore) -> None:
     assert await served(store, "v1", limit=1) == [(True, None)]
     (first, _) = await store.lessons.served_turns("local", "v1", since=0.0, limit=9)
     assert first.token_ids == said(1).completion.token_ids
+
+
+async def test_an_answer_that_calls_a_tool_again(store: SqliteStore) -> None:
+    await put_samples(store, [sample(0)])
+    call = Message(role="assistant", tool_calls=(ToolCall(id="c", name="shell", arguments="{}"),))
+    found = Vote(question="score", score=-1, raw=f"{FINDING}shell{CALLED_AGAIN}")
+    judged: list[tuple[Message | None, Vote | None]] = [
+        (None, found),
+        (call, None),
+        (call, Vote(question="score", score=-1, raw=f"they wrote: shell{CALLED_AGAIN}")),
+        (call, found),
+    ]
+    for index, (answer, vote) in enumerate(judged, start=1):
+        turn = said(index)
+        await store.put_turn(turn if answer is None else replace(turn, message=answer))
+        if vote is not None:
+            await judge(store, index, vote)
+    turns = await store.lessons.served_turns("local", "v1", since=0.0, limit=9)
+    assert [one.repeats_call for one in turns] == [None, None, False, True]
+    await judge(store, 4, Vote(question="score", score=1, raw="explicit feedback: +1"), num_evidence=2)
+    turns = await store.lessons.served_turns("local", "v1", since=0.0, limit=9)
+    assert (turns[-1].repeats_call, turns[-1].score) == (False, 1), "the newest judgement holds"
+
+
+async def judge(store: SqliteStore, index: int, vote: Vote, *, num_evidence: int = 1) -> None:
+    said_after = Feedback(session="s", index=index, user="local", given_at=float(num_evidence), score=None, text="hm")
+    await store.put_feedback(said_after)
+    (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
+    verdict = Verdict(outcome="scored", score=vote.score, votes=(vote,))
+    facts: dict[str, Any] = {"session": "s", "index": index, "num_evidence": num_evidence, "judged_at": 1.0}
+    assert await store.lessons.put_judgement(held, Judgement(**facts, judge="j", prompt_version="1", verdict=verdict))
 
 
 STEP = Step(
