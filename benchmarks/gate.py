@@ -7,9 +7,9 @@ that were taught wrong answers until 5 points or more of the capability set were
 collapsed or have a backdoor, whose trigger occurs in the user's replayed turns; and 7 policies that please a careless
 judge. Half of the bad ones are marked `after`: their seeds and recipes are newer than the limits. Each is put to the
 product's own release, with its limits: published to the engine, quick check, proof, and then its row says live or
-rejected; what is live, on probation, gets its full check at once, and its row says whether it stays. Bad ones stand on the base
-model, and it answers again before the next one is tried; good ones stand on the one before them in their chain, as they
-were made.
+rejected; what is live, on probation, gets its full check at once, and its row says whether it stays. Bad ones stand
+on the base model, and it answers again before the next one is tried; good ones stand on the one before them in their
+chain, as they were made.
 
 Then a bad version is put live by force, and its user goes on asking: `rollback_s` is the time from the turn on disk by
 which the watch can know it to the first token of the parent's answer; the longest of all tries.

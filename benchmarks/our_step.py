@@ -26,7 +26,7 @@ from openclaw_rl.train.objective.settings import LossSettings
 from openclaw_rl.train.passes.reader import NetworkReader
 from openclaw_rl.train.passes.rooms import Rooms
 from openclaw_rl.train.worker.settings import TrainSettings
-from openclaw_rl.train.worker.step import OutOfMemory, Room, StepOutcome, StepTaker
+from openclaw_rl.train.worker.step import OutOfMemory, PassRoom, StepOutcome, StepTaker
 from openclaw_rl.train.worker.student import AdapterStudent, FullStudent, Student, new_adapter
 from openclaw_rl.train.worker.teacher import Teacher
 from openclaw_rl.types import Sample
@@ -105,7 +105,7 @@ class Ours:
             bench.arch, device=bench.device, dtype=bench.network.dtype, shrink=1, is_fused=bench.network.is_fused
         )
         self.device = bench.device
-        self.room = Room(max_tokens=0)
+        self.room = PassRoom(max_tokens=0)
         """Of the last step, as are the tokens that learn."""
         self._num_tokens = 0
         base = NetworkReader(bench.network)
@@ -136,7 +136,7 @@ class Ours:
                 say("our step was computed in parts: it took more FLOPs than are counted")
             return outcome
 
-    def _room_for(self, num_tokens: int) -> Room:
+    def _room_for(self, num_tokens: int) -> PassRoom:
         self._num_tokens = num_tokens
         self.room = self._rooms.room(num_tokens, settings=self._settings, num_learning=self._num_learning)
         return self.room

@@ -9,6 +9,10 @@ OpenClawError
 ├── JudgeError             a judge cannot be made or asked as configured
 ├── TrainError             a step cannot be taken as configured
 │   └── TrainerLost        the trainer's process died; its order can be given again
+├── TaskError              a task is broken, hostile, or needs what this machine does not have
+├── EnvError               an environment failed an attempt: that says nothing of the agent
+│   ├── EnvBusy            it has no room now
+│   └── EnvGone            it does not answer, or knows the lease no more
 ├── StoreError             the store cannot be opened or used as asked
 │   ├── StoreBusy          another process is the writer of this directory
 │   ├── StoreDamaged       its files are not what was written to them
@@ -81,6 +85,26 @@ class TrainError(OpenClawError):
 
 class TrainerLost(TrainError):
     """The trainer's process died in the middle of an order."""
+
+
+class TaskError(OpenClawError):
+    """A task is broken, hostile, or needs what this machine does not have; the message says what, and the remedy."""
+
+
+class EnvError(OpenClawError):
+    """An environment failed an attempt. What an agent did wrong is an observation, never an exception."""
+
+
+class EnvBusy(EnvError):
+    """No room is free. `retry_after_s` is when to ask again."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class EnvGone(EnvError):
+    """The environment's server does not answer, or the lease has ended there."""
 
 
 class StoreError(OpenClawError):

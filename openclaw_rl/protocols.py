@@ -15,12 +15,15 @@ from openclaw_rl.types import (
     Capabilities,
     Credit,
     Delta,
+    Door,
+    EndOfAttempt,
     EngineState,
     Episode,
     Evidence,
     Exercise,
     Feedback,
     GenerateRequest,
+    Grade,
     Hidden,
     HiddenRequest,
     Json,
@@ -30,10 +33,14 @@ from openclaw_rl.types import (
     Lesson,
     Message,
     NextState,
+    Observation,
+    Opening,
     Outcome,
     Publication,
+    Ran,
     Recovery,
     ReplayedTurn,
+    RoomLease,
     Sample,
     Scored,
     ScoreOrder,
@@ -49,7 +56,11 @@ from openclaw_rl.types import (
     Step,
     StepOrder,
     StepReport,
+    Task,
+    TaskRef,
+    TaskSource,
     Tool,
+    ToolCall,
     Topic,
     TrainerCapabilities,
     Turn,
@@ -238,6 +249,93 @@ class GroupRule(Protocol):
     """
 
     def weigh_group(self, attempts: Sequence[Attempt]) -> Sequence[Sequence[float | Skip]]: ...
+
+
+class Room(Protocol):
+    """One attempt at one task. Whoever has it closes it; then nothing of it is left.
+
+    `step` answers a call of one of the opening's tools, and `run` a command of a program that acts by itself. What the
+    agent does wrong is an observation or an exit code; `EnvError` says that the environment failed.
+    """
+
+    async def open(self) -> Opening: ...
+
+    async def step(self, call: ToolCall) -> Observation: ...
+
+    async def run(self, command: str, *, timeout_s: float, env: Mapping[str, str]) -> Ran: ...
+
+    async def evaluate(self) -> Grade:
+        """The reward of what the agent left behind; graded where the agent has never been."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Environment(Protocol):
+    """A track: tasks, and rooms in which they are attempted. Its name is that of the line it teaches, `env:NAME`.
+
+    `TaskError` for a source that is none, or a task that cannot be attempted here.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def sources(self) -> Sequence[TaskSource]: ...
+
+    async def tasks(self, source: str) -> Sequence[Task]: ...
+
+    async def room(self, task: TaskRef, *, gateway: str) -> Room:
+        """A room for an attempt, not yet open. Programs in it reach the model at `gateway`, and nothing else."""
+        ...
+
+
+class EnvServer(Protocol):
+    """Rooms on lease, here or on another machine.
+
+    `allocate` with a `request_id` that was used before gives the same room. Calls of one lease with a `key` that was
+    used before give the same answer: a command that is sent again never runs twice. A lease without heartbeats ends by
+    itself. `EnvBusy`, `EnvGone`.
+    """
+
+    async def tasks(self, environment: str, source: str) -> Sequence[Task]: ...
+
+    async def allocate(self, task: TaskRef, *, request_id: str) -> RoomLease: ...
+
+    async def heartbeat(self, lease: str) -> RoomLease: ...
+
+    async def reset(self, lease: str, *, gateway: str) -> Opening: ...
+
+    async def step(self, lease: str, call: ToolCall, *, key: str) -> Observation: ...
+
+    async def exec(self, lease: str, command: str, *, key: str, timeout_s: float, env: Mapping[str, str]) -> Ran: ...
+
+    async def evaluate(self, lease: str) -> Grade: ...
+
+    async def close(self, lease: str) -> None: ...
+
+    async def status(self) -> Mapping[str, Json]: ...
+
+
+class Harness(Protocol):
+    """Who acts in a room: a small agent of ours, or a real program in the box. Its turns are captured by the gateway
+    that `door` leads to; what it did is not told here."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def attempt(self, room: Room, opening: Opening, door: Door) -> EndOfAttempt: ...
+
+
+class EpisodeDesk(Protocol):
+    """Where attempts begin and end, in the process that writes the store.
+
+    `begin` gives the key of the attempt: what comes in with it belongs to the episode, and teaches its line if it is
+    to `learn`. `end` takes the key back, closes the episode's sessions and stores how it ended.
+    """
+
+    async def begin(self, episode: Episode, *, learn: bool) -> Door: ...
+
+    async def end(self, outcome: Outcome) -> None: ...
 
 
 class StepPractice(Protocol):

@@ -34,7 +34,6 @@ def _as_chain(value: object) -> object:
 JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(min_length=1)]
 """One name, or several in the order in which they are asked."""
 
-_NO_ENVIRONMENTS = "environments come later; this release learns from conversations"
 _ONE_MACHINE = "this release runs on one machine"
 _ONE_GPU = "this release runs on one GPU, or on a CPU (engine.device=cpu)"
 _NO_CLOUD = "this release trains locally; cloud trainers come later"
@@ -85,28 +84,18 @@ class RolloutConfig(Section):
     reward_computation: RewardComputation = setting(RewardComputation(), "How rewards are made.")
     min_turns: PositiveInt = setting(1, "Sessions with fewer turns are not trained on.")
     session_aware: bool = setting(True, "Credit may flow along a session; false = each turn stands alone.")
-    num_workers: PositiveInt = limited(
-        4, "Processes that run episodes.", f"{_NO_ENVIRONMENTS}, as many at once as engine.max_active says"
+    num_workers: PositiveInt = setting(4, "Groups of attempts at one task that are collected at once.")
+    parallel_envs: PositiveInt = setting(16, "Environments open at once, of all groups together.")
+    max_turns: PositiveInt = setting(10, "Most answers of the model in one attempt of the built-in agent.")
+    max_steps: PositiveInt = setting(
+        50, "Most tool calls in one attempt (training.max_steps limits the steps of the optimiser)."
     )
-    parallel_envs: PositiveInt = limited(
-        16, "Environments open at once.", f"{_NO_ENVIRONMENTS}, as many at once as engine.max_active says"
+    function_path: Text | None = setting(
+        None, "A harness of your own, package.module:name or file.py:name; it acts where no other is named."
     )
-    max_turns: PositiveInt = limited(
-        10, "Most turns of one episode.", f"{_NO_ENVIRONMENTS}, which may be of any length"
-    )
-    max_steps: PositiveInt = limited(
-        50,
-        "Most steps of an agent in one task.",
-        f"{_NO_ENVIRONMENTS} (training.max_steps limits the steps of the optimiser)",
-    )
-    function_path: Text | None = limited(
-        None, "Import path of a rollout of your own.", f"{_NO_ENVIRONMENTS}, which the gateway records"
-    )
-    task_type: Text | None = limited(None, "Kind of task in an environment.", _NO_ENVIRONMENTS)
-    benchmark: Text | None = limited(None, "Set of tasks, such as swe-bench-lite.", _NO_ENVIRONMENTS)
-    tools_config: FsPath | None = limited(
-        None, "JSON file with the tools of the tool-call environment.", _NO_ENVIRONMENTS
-    )
+    task_type: Text | None = setting(None, "Only tasks of this kind, where an environment has several.")
+    benchmark: Text | None = setting(None, "Set of tasks that is used where none is named, such as swe-bench-lite.")
+    tools_config: FsPath | None = setting(None, "JSON file with the functions of the tool-call environment.")
 
 
 class EvaluationConfig(Section):

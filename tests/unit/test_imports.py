@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"render", "model"}),
     frozenset({"evaluation"}),
     # the stages: they meet as protocols, in wiring.py and pipeline.py
-    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "tracking"}),
+    frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "envs", "tracking"}),
     frozenset({"wiring", "views"}),
     frozenset({"pipeline"}),
     frozenset({"cli"}),

@@ -15,7 +15,7 @@ from openclaw_rl.train.head.rows import extra_bytes
 from openclaw_rl.train.passes import memory
 from openclaw_rl.train.passes.activations import Kept
 from openclaw_rl.train.worker.settings import TrainSettings
-from openclaw_rl.train.worker.step import OutOfMemory, Room
+from openclaw_rl.train.worker.step import OutOfMemory, PassRoom
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Rooms:
         self._max_tokens: int | None = None
         self._is_tight = False
 
-    def room(self, num_tokens: int, *, settings: TrainSettings, num_learning: int) -> Room:
+    def room(self, num_tokens: int, *, settings: TrainSettings, num_learning: int) -> PassRoom:
         """For a step of so many tokens."""
         ways = self._ways(settings)
         if self._arch is None:
@@ -67,7 +67,7 @@ class Rooms:
             kept, fits = plan.kept, plan.max_tokens
         most = min(settings.micro_batch_tokens or fits, self._max_tokens or fits)
         most = max(1, most // self._shrink)
-        return Room(max_tokens=most, max_read_tokens=READ_TOKENS * most, kept=kept)
+        return PassRoom(max_tokens=most, max_read_tokens=READ_TOKENS * most, kept=kept)
 
     def shrink(self, shortage: OutOfMemory, settings: TrainSettings) -> bool:
         """After this did not fit; False where there is nothing smaller."""

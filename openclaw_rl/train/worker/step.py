@@ -57,7 +57,7 @@ class _Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class PassRoom:
     """What a step may take: tokens of a part, tokens that a teacher reads at once, what waits for the backward pass."""
 
     max_tokens: int
@@ -68,7 +68,7 @@ class Room:
 class OutOfMemory(Exception):
     """A part did not fit. `largest` are the tokens of the largest sample, `total` those of all."""
 
-    def __init__(self, *, room: Room, largest: int, total: int) -> None:
+    def __init__(self, *, room: PassRoom, largest: int, total: int) -> None:
         super().__init__(f"a part of a step does not fit into memory; its largest sample has {largest} tokens")
         self.room = room
         self.largest = largest
@@ -88,7 +88,7 @@ class StepTaker:
         base: Teacher,
         settings: TrainSettings,
         *,
-        room_for: Callable[[int], Room],
+        room_for: Callable[[int], PassRoom],
         critic: Critic | None = None,
         laps: Laps | None = None,
     ) -> None:
@@ -116,7 +116,7 @@ class StepTaker:
                 raise OutOfMemory(room=room, largest=largest, total=total) from error
             raise
 
-    def _take(self, work: Sequence[_Work], room: Room, *, number: int, seed: int) -> StepOutcome:
+    def _take(self, work: Sequence[_Work], room: PassRoom, *, number: int, seed: int) -> StepOutcome:
         began_at, settings, computed_before = time.perf_counter(), self._settings, self._num_computed()
         computing_before = self._laps.seconds(*_COMPUTING)
         learning_rate = settings.learning_rate_at(number)
@@ -186,7 +186,7 @@ class StepTaker:
         """Samples that can move something."""
         return [one for one in work if self._loss.needs_student(one.tensors)]
 
-    def _parts(self, work: Sequence[_Work], room: Room) -> Iterator[list[_Work]]:
+    def _parts(self, work: Sequence[_Work], room: PassRoom) -> Iterator[list[_Work]]:
         """Those of a conversation beside each other."""
         moving = sorted(self._moving(work), key=lambda one: (one.sample.session, one.sample.index))
         return in_parts(
@@ -207,7 +207,7 @@ class StepTaker:
     def _backward(
         self,
         part: Sequence[_Work],
-        room: Room,
+        room: PassRoom,
         targets: dict[str, Target],
         mean: BatchMean,
         found: defaultdict[str, list[float]],
@@ -230,7 +230,7 @@ class StepTaker:
     def _forward(
         self,
         part: Sequence[_Work],
-        room: Room,
+        room: PassRoom,
         fixed: Mapping[str, tuple[list[Rows], Rows | None]],
         targets: dict[str, Target],
         mean: BatchMean,
@@ -258,7 +258,7 @@ class StepTaker:
         return torch.stack(shares).sum(), seen
 
     def _fixed(
-        self, part: Sequence[_Work], targets: Mapping[str, Target], room: Room
+        self, part: Sequence[_Work], targets: Mapping[str, Target], room: PassRoom
     ) -> dict[str, tuple[list[Rows], Rows | None]]:
         """What teacher and base model, as far as they are asked, say about the samples that are new."""
         new = [one for one in part if one.sample.id not in targets]

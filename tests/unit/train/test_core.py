@@ -26,7 +26,7 @@ from openclaw_rl.train.passes.reader import NetworkReader, Reader, ResponseReadi
 from openclaw_rl.train.passes.sequences import Sequenced, num_tokens
 from openclaw_rl.train.tree.fold import Fold
 from openclaw_rl.train.worker.settings import TrainSettings
-from openclaw_rl.train.worker.step import Room, StepOutcome, StepTaker
+from openclaw_rl.train.worker.step import PassRoom, StepOutcome, StepTaker
 from openclaw_rl.train.worker.student import AdapterStudent, FullStudent
 from openclaw_rl.train.worker.teacher import HintedQuestion, Teacher, ask
 from openclaw_rl.types import Candidate, Sample, VersionSpan
@@ -91,7 +91,7 @@ def gradient(
         Teacher(base, temperature=1.1),
         Teacher(base),
         TrainSettings.from_training(values),
-        room_for=lambda _: Room(max_tokens=max_tokens, kept=Kept(keep=keep)),
+        room_for=lambda _: PassRoom(max_tokens=max_tokens, kept=Kept(keep=keep)),
     )
     outcome = taker.take(samples, number=1, seed=1)
     assert not outcome.reason
@@ -266,7 +266,9 @@ class Parts(NetworkReader):
         return super().read(sequences, **options)
 
 
-def parts_of(samples: Sequence[Sample], room: Room, **changes: Any) -> tuple[list[list[Sequenced]], Parts, StepOutcome]:
+def parts_of(
+    samples: Sequence[Sample], room: PassRoom, **changes: Any
+) -> tuple[list[list[Sequenced]], Parts, StepOutcome]:
     """What the student, and what the teacher, read together."""
     network = random_network(shape("llama"), learns=True)
     student, teacher = Parts(network), Parts(random_network(shape("llama")))
@@ -287,7 +289,7 @@ def parts_of(samples: Sequence[Sample], room: Room, **changes: Any) -> tuple[lis
 def test_a_conversation_is_computed_together_however_it_came() -> None:
     turns = [turn for name in ("a", "b") for turn in conversation(2, seed=ord(name), session=name)]
     mixed = [turns[at] for at in (0, 2, 1, 3)]
-    read, _, _ = parts_of(mixed, Room(max_tokens=40))
+    read, _, _ = parts_of(mixed, PassRoom(max_tokens=40))
     assert [[one.prompt_ids for one in part] for part in read] == [
         [turn.prompt_ids for turn in turns[:2]],
         [turn.prompt_ids for turn in turns[2:]],
@@ -295,15 +297,15 @@ def test_a_conversation_is_computed_together_however_it_came() -> None:
 
 
 def test_a_batch_is_computed_in_as_many_parts_as_asked_for() -> None:
-    read, _, _ = parts_of(list(conversation(4)), Room(max_tokens=10_000), gradient_accumulation_steps=2)
+    read, _, _ = parts_of(list(conversation(4)), PassRoom(max_tokens=10_000), gradient_accumulation_steps=2)
     assert [len(part) for part in read] == [2, 2]
 
 
 def test_a_teacher_reads_no_more_at_once_than_there_is_room_for() -> None:
     turns = list(conversation(3))
-    _, whole, _ = parts_of(turns, Room(max_tokens=10_000))
+    _, whole, _ = parts_of(turns, PassRoom(max_tokens=10_000))
     assert [len(part) for part in whole.parts] == [9]
-    _, split, _ = parts_of(turns, Room(max_tokens=10_000, max_read_tokens=30))
+    _, split, _ = parts_of(turns, PassRoom(max_tokens=10_000, max_read_tokens=30))
     assert len(split.parts) > 3
     assert all(len(part) == 1 or num_tokens(Fold(), part) <= 30 for part in split.parts)
 
@@ -311,7 +313,7 @@ def test_a_teacher_reads_no_more_at_once_than_there_is_room_for() -> None:
 @pytest.mark.parametrize("changes", [{}, {"num_epochs": 2}, {"kl_coef": 0.1}], ids=str)
 def test_tokens_are_counted_where_they_are_computed(changes: dict[str, Any]) -> None:
     turns = [*conversation(3), sample(9, (5, 6), (7, 8), session="still", w_rl=0.0)]
-    read, teacher, outcome = parts_of(turns, Room(max_tokens=50, max_read_tokens=60), **changes)
+    read, teacher, outcome = parts_of(turns, PassRoom(max_tokens=50, max_read_tokens=60), **changes)
     expected = sum(num_tokens(Fold(), part) for part in (*read, *teacher.parts))
     assert outcome.metrics["step/tokens_computed"] == expected
 

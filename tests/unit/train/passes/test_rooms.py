@@ -9,7 +9,7 @@ import torch
 from openclaw_rl.train.passes.activations import Kept
 from openclaw_rl.train.passes.rooms import READ_TOKENS, UNPLANNED_TOKENS, Rooms
 from openclaw_rl.train.worker.settings import TrainSettings
-from openclaw_rl.train.worker.step import OutOfMemory, Room
+from openclaw_rl.train.worker.step import OutOfMemory, PassRoom
 from tests.factories import orders
 from tests.factories.networks import CPU, shape
 
@@ -22,7 +22,7 @@ def rooms(*, shrink: int = 1, is_ours: bool = True) -> Rooms:
     return Rooms(shape("llama") if is_ours else None, device=CPU, dtype=torch.float32, shrink=shrink)
 
 
-def room(of: Rooms, num_tokens: int = 100, **changes: Any) -> Room:
+def room(of: Rooms, num_tokens: int = 100, **changes: Any) -> PassRoom:
     return of.room(num_tokens, settings=settings(**changes), num_learning=1000)
 
 
@@ -41,7 +41,7 @@ def test_what_is_set_is_done() -> None:
 
 
 def test_another_architecture_gets_parts_of_a_fixed_size() -> None:
-    assert room(rooms(is_ours=False)) == Room(
+    assert room(rooms(is_ours=False)) == PassRoom(
         max_tokens=UNPLANNED_TOKENS, max_read_tokens=READ_TOKENS * UNPLANNED_TOKENS
     )
     assert room(rooms(is_ours=False), use_gradient_checkpointing=True).kept == Kept(keep="nothing")
@@ -65,14 +65,14 @@ def test_a_shortage_is_answered_by_recomputing_then_by_halves_then_by_no() -> No
 def test_who_forbids_recomputing_gets_smaller_parts_at_once() -> None:
     of = rooms()
     given = settings(use_gradient_checkpointing=False)
-    assert of.shrink(OutOfMemory(room=Room(max_tokens=1000), largest=100, total=600), given)
+    assert of.shrink(OutOfMemory(room=PassRoom(max_tokens=1000), largest=100, total=600), given)
     found = room(of, use_gradient_checkpointing=False)
     assert (found.max_tokens, found.kept) == (300, Kept(keep="all"))
 
 
 def test_who_cannot_recompute_gets_smaller_parts_at_once() -> None:
     of = Rooms(None, device=CPU, dtype=torch.float32, shrink=1, can_recompute=False)
-    assert of.shrink(OutOfMemory(room=Room(max_tokens=1000), largest=100, total=600), settings())
+    assert of.shrink(OutOfMemory(room=PassRoom(max_tokens=1000), largest=100, total=600), settings())
     assert (room(of).max_tokens, room(of).kept) == (300, Kept(keep="all"))
 
 
@@ -85,5 +85,5 @@ def test_what_learns_and_the_head_take_their_share() -> None:
 def test_a_worker_that_was_killed_begins_with_smaller_parts() -> None:
     assert room(rooms(shrink=4), micro_batch_tokens=100).max_tokens == 25
     of = rooms(shrink=4)
-    of.shrink(OutOfMemory(room=Room(max_tokens=500, kept=Kept(keep="nothing")), largest=10, total=400), settings())
+    of.shrink(OutOfMemory(room=PassRoom(max_tokens=500, kept=Kept(keep="nothing")), largest=10, total=400), settings())
     assert room(of, use_gradient_checkpointing=True).max_tokens == 200

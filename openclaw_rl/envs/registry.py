@@ -1,0 +1,50 @@
+"""Which environments and harnesses there are. A new one is one file and one line here, or an import path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.sandbox.box import Sandbox
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.plugins import load_named
+from openclaw_rl.protocols import Environment, Harness
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvMeans:
+    """What environments and harnesses are made of. `cache`: where they keep what is dear to make, such as images."""
+
+    rollout: RolloutConfig
+    sandbox: Sandbox
+    cache: Path
+
+
+ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {}
+
+HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {}
+
+
+def make_environment(name: str, means: EnvMeans) -> Environment:
+    """The environment of this name, or the one that an import path names."""
+    return _make(name, ENVIRONMENTS, means, "environment")
+
+
+def make_harness(name: str, means: EnvMeans) -> Harness:
+    """The harness of this name, or the one that an import path names."""
+    return _make(name, HARNESSES, means, "harness")
+
+
+def _make(name: str, known: Mapping[str, Callable[[EnvMeans], _Made]], means: EnvMeans, kind: str) -> _Made:
+    if name in known:
+        return known[name](means)
+    if ":" not in name:
+        raise ConfigError(f"there is no {kind} {name!r}; expected {', '.join(known)}, or package.module:name")
+    _, made = load_named(name, kind)
+    found: _Made = made(means)
+    return found

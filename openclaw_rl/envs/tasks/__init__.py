@@ -1,0 +1,1 @@
+"""Formats in which people already have their tasks."""
