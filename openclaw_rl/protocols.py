@@ -260,6 +260,10 @@ class Room(Protocol):
 
     async def open(self) -> Opening: ...
 
+    async def solve(self) -> None:
+        """Does what the task's author calls a solution, to try the task itself. `TaskError` where there is none."""
+        ...
+
     async def step(self, call: ToolCall) -> Observation: ...
 
     async def run(self, command: str, *, timeout_s: float, env: Mapping[str, str]) -> Ran: ...
@@ -284,8 +288,11 @@ class Environment(Protocol):
 
     async def tasks(self, source: str) -> Sequence[Task]: ...
 
-    async def room(self, task: TaskRef, *, gateway: str) -> Room:
-        """A room for an attempt, not yet open. Programs in it reach the model at `gateway`, and nothing else."""
+    async def room(self, task: TaskRef, *, gateway: str, programs: Mapping[str, Path]) -> Room:
+        """A room for an attempt, not yet open. Programs in it reach the model at `gateway`, and nothing else.
+
+        `programs`: what the harness needs there, a path in the box and the folder here that it shows.
+        """
         ...
 
 
@@ -303,7 +310,9 @@ class EnvServer(Protocol):
 
     async def heartbeat(self, lease: str) -> RoomLease: ...
 
-    async def reset(self, lease: str, *, gateway: str) -> Opening: ...
+    async def reset(self, lease: str, *, gateway: str, harness: str) -> Opening:
+        """Opens the room anew. Programs of the harness of this name are those of the server's machine."""
+        ...
 
     async def step(self, lease: str, call: ToolCall, *, key: str) -> Observation: ...
 
@@ -322,6 +331,11 @@ class Harness(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    def programs(self) -> Mapping[str, Path]:
+        """What must be in the box: a path there, and the folder here that it shows. `EnvError` with the remedy where it
+        is not installed. Blocking."""
+        ...
 
     async def attempt(self, room: Room, opening: Opening, door: Door) -> EndOfAttempt: ...
 

@@ -3,7 +3,7 @@
 Task(ref=TaskRef(environment="terminal", source="", name="count-lines-3"), split="train", instruction="Count …")
 Opening(messages=(system, user), tools=(shell, …), workdir="/app", timeout_s=600.0)
 Observation(content="3 notes.txt")
-Grade(reward=0.5, metrics={"passed": 2.0, "tests": 4.0})       or     Grade(failure="the box died")
+Grade(reward=0.0, share=0.5, metrics={"passed": 2.0, "tests": 4.0})       or     Grade(failure="the box died")
 """
 
 from __future__ import annotations
@@ -104,9 +104,11 @@ class Ran:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
     """What an attempt is worth: a reward, any real number, or why the environment failed, which says nothing of the
-    agent. `report` tells people, and the judge, what was wrong."""
+    agent. `share` is how much of the task is done, 1 for all of it. `report` tells people, and the judge, what was
+    wrong."""
 
     reward: float | None = None
+    share: float = 0.0
     failure: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     report: str = ""
@@ -117,6 +119,11 @@ class Grade:
             "a grade has a reward, or else the reason why the environment failed",
         )
         require(self.reward is None or math.isfinite(self.reward), f"a reward is a finite number, got {self.reward}")
+        require(0.0 <= self.share <= 1.0, f"the share of a task that is done lies between 0 and 1, got {self.share}")
+
+    @property
+    def is_solved(self) -> bool:
+        return self.share >= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
