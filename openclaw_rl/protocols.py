@@ -344,12 +344,24 @@ class EpisodeDesk(Protocol):
     """Where attempts begin and end, in the process that writes the store.
 
     `begin` gives the key of the attempt: what comes in with it belongs to the episode, and teaches its line if it is
-    to `learn`. `end` takes the key back, closes the episode's sessions and stores how it ended.
+    to `learn`. A `version` answers instead of the live one. `end` takes the key back, closes the episode's sessions and
+    stores how it ended; `report`, what the grader said, follows the attempt's last answer.
     """
 
-    async def begin(self, episode: Episode, *, learn: bool) -> Door: ...
+    async def begin(self, episode: Episode, *, learn: bool, version: str = "") -> Door: ...
 
-    async def end(self, outcome: Outcome) -> None: ...
+    async def end(self, outcome: Outcome, *, report: str = "") -> None: ...
+
+
+class TaskExam(Protocol):
+    """How versions of an environment's line do at tasks that were held out of training."""
+
+    async def __call__(self, line: str, labels: Sequence[str], *, num_tasks: int) -> Sequence[Sequence[float]] | None:
+        """For each of these loaded versions how much of each task it did, from 0 to 1; the same tasks for all.
+
+        None if nobody was trained on this line yet. `EnvError` or `TaskError` where the tasks cannot be tried now.
+        """
+        ...
 
 
 class StepPractice(Protocol):
@@ -459,6 +471,7 @@ class LearningStore(Wakeups, WaitingSamples, Protocol):
 
     async def put_episode(self, put: Episode) -> bool: ...
     async def put_outcome(self, outcome: Outcome) -> bool: ...
+    async def unfinished_episodes(self) -> list[Episode]: ...
     async def episode(self, episode_id: str) -> tuple[Episode, Outcome | None] | None: ...
     async def group(self, name: str) -> list[tuple[Episode, Outcome | None, list[str]]]: ...
 
