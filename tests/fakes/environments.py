@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from openclaw_rl.errors import EnvError, TaskError
@@ -25,10 +25,11 @@ def call_of(script: str) -> ToolCall:
 
 
 class CountingEnvironment:
-    """Commands of its rooms: `wait` until `gate` is set, `sleep SECONDS`, `fail WHY` (the environment's fault),
+    """Commands of its rooms: `wait NAME` until `gate` is set, `sleep SECONDS`, `fail WHY` (the environment's fault),
     `defect` (a bug), `cancel` (a bug of another kind); everything else is said back.
 
-    `marks`: a folder with a file for each open room, and a line in `ran` for each command, for other processes to see.
+    `marks`: a folder with a file for each open room, and a line in `ran` for each command, for other processes to see;
+    `hold` waits until they put a file `release` there.
     """
 
     name = "counting"
@@ -39,6 +40,14 @@ class CountingEnvironment:
         self.rooms: list[CountingRoom] = []
         self.most_open = 0
         self.marks = marks
+        self.changed = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for what rooms and commands bring about."""
+        async with asyncio.timeout(20.0):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
 
     @property
     def open_rooms(self) -> list[CountingRoom]:
@@ -79,6 +88,7 @@ class CountingRoom:
 
     async def open(self) -> Opening:
         self.is_open = True
+        self.environment.changed.set()
         self.environment.most_open = max(self.environment.most_open, len(self.environment.open_rooms))
         if (mark := self._mark) is not None:
             mark.touch()
@@ -107,6 +117,7 @@ class CountingRoom:
         self.num_closes += 1
         await asyncio.sleep(0)
         self.is_open = False
+        self.environment.changed.set()
         if (mark := self._mark) is not None:
             mark.unlink(missing_ok=True)
 
@@ -114,12 +125,17 @@ class CountingRoom:
         assert self.is_open, "a call reached a room that is not open"
         self.scripts.append(script)
         self.environment.ran[script] += 1
+        self.environment.changed.set()
         if self.environment.marks is not None:
             with (self.environment.marks / "ran").open("a") as log:
                 log.write(f"{script}\n")
         match script.split(maxsplit=1):
-            case ["wait"]:
+            case ["wait", *_]:
                 await self.environment.gate.wait()
+            case ["hold"]:
+                assert self.environment.marks is not None
+                while not (self.environment.marks / "release").exists():  # noqa: ASYNC110  another process puts it there
+                    await asyncio.sleep(0.02)
             case ["sleep", seconds]:
                 await asyncio.sleep(float(seconds))
             case ["fail", why]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from io import BytesIO
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -21,6 +22,7 @@ from openclaw_rl.backoff import Backoff
 from openclaw_rl.envs.leases.wire import (
     HOLD_S,
     MAX_ANSWER_BYTES,
+    MAX_BODY_BYTES,
     AllocateBody,
     Answer,
     Body,
@@ -53,10 +55,19 @@ class _NoAnswer(Exception):
 class RemoteEnvServer:
     """The environment server at a URL. Made anywhere; used and closed inside one event loop.
 
-    After `retries` failures in a row, with growing pauses between them, it is gone: `EnvGone`.
+    After `retries` failures in a row, with growing pauses between them, it is gone: `EnvGone`. A failure is a broken
+    connection, or one that is silent for `silence_s`.
     """
 
-    def __init__(self, url: str, key: str | None = None, *, retries: int = 5, backoff: Backoff = _BACKOFF) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        retries: int = 5,
+        backoff: Backoff = _BACKOFF,
+        silence_s: float = HOLD_S + _SPARE_S,
+    ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{url!r} is no URL of an environment server; it is written http://HOST:PORT")
@@ -68,6 +79,7 @@ class RemoteEnvServer:
             self._headers["Authorization"] = f"Bearer {key}"
         self._retries = retries
         self._backoff = backoff
+        self._silence_s = silence_s
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -121,7 +133,9 @@ class RemoteEnvServer:
         return await self._insist("POST", f"/leases/{quote(lease, safe='')}/{name}", told, body)
 
     async def _insist(self, method: str, path: str, told: type[Answer[_Value]], body: Body | None = None) -> _Value:
-        data = None if body is None else body.model_dump_json().encode()
+        data = b"" if body is None else body.model_dump_json().encode()
+        if len(data) >= MAX_BODY_BYTES:
+            raise EnvError(f"this call has {len(data)} bytes; environment servers read less than {MAX_BODY_BYTES}")
         num_failures = 0
         while True:
             try:
@@ -138,17 +152,19 @@ class RemoteEnvServer:
                 continue
             await asyncio.sleep(self._backoff.pause_s(num_failures))
 
-    async def _ask(
-        self, method: str, path: str, told: type[Answer[_Value]], data: bytes | None
-    ) -> Answer[_Value] | None:
+    async def _ask(self, method: str, path: str, told: type[Answer[_Value]], data: bytes) -> Answer[_Value] | None:
         """The answer; None while the call still runs."""
         if self._session is None:
             # As many connections as there are calls: one that waits for another's end would not renew its lease.
-            timeout = aiohttp.ClientTimeout(total=HOLD_S + _SPARE_S, sock_connect=_CONNECT_S)
+            timeout = aiohttp.ClientTimeout(total=self._silence_s, sock_connect=_CONNECT_S)
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout)
         try:
             async with self._session.request(
-                method, self.url + path, data=data, headers=self._headers, allow_redirects=False
+                method,
+                self.url + path,
+                data=BytesIO(data) if data else None,
+                headers=self._headers,
+                allow_redirects=False,
             ) as response:
                 return self._read(response.status, await self._body(response), told)
         except TimeoutError:
