@@ -36,20 +36,20 @@ class WindowFull(Exception):
     """The model's window does not hold the prompt, or left the answer no room to end in."""
 
 
-class _Function(BaseModel):
+class _SaidFunction(BaseModel):
     name: str
     arguments: str
 
 
-class _Call(BaseModel):
+class _SaidCall(BaseModel):
     id: str
-    function: _Function
+    function: _SaidFunction
 
 
-class _Said(BaseModel):
+class _SaidMessage(BaseModel):
     content: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[_Call] = Field(default_factory=list)
+    tool_calls: list[_SaidCall] = Field(default_factory=list)
 
     def message(self) -> Message:
         calls = (ToolCall(id=c.id, name=c.function.name, arguments=c.function.arguments) for c in self.tool_calls)
@@ -57,47 +57,47 @@ class _Said(BaseModel):
         return Message(role="assistant", content=self.content or "", reasoning=reasoning, tool_calls=tuple(calls))
 
 
-class _Choice(BaseModel):
-    message: _Said
+class _SaidChoice(BaseModel):
+    message: _SaidMessage
     finish_reason: str
 
 
-class _Usage(BaseModel):
+class _UsageRow(BaseModel):
     total_tokens: int
 
 
 class _Completion(BaseModel):
-    choices: list[_Choice] = Field(min_length=1)
-    usage: _Usage
+    choices: list[_SaidChoice] = Field(min_length=1)
+    usage: _UsageRow
 
 
-class _Model(BaseModel):
+class _ModelRow(BaseModel):
     id: str
     max_model_len: int
 
 
-class _Models(BaseModel):
-    data: list[_Model] = Field(min_length=1)
+class _ModelRows(BaseModel):
+    data: list[_ModelRow] = Field(min_length=1)
 
 
-class _Error(BaseModel):
+class _RefusalText(BaseModel):
     message: str
     code: str | None = None
 
 
 class _Refusal(BaseModel):
-    error: _Error
+    error: _RefusalText
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class ModelAnswer:
     """`fills_window`: it was cut because the window was full."""
 
     message: Message
     fills_window: bool
 
 
-class Asker:
+class GatewayAsker:
     """Asks the model of one attempt; all of it is one session. Made and closed inside a running event loop."""
 
     def __init__(self, door: Door, *, patience: Backoff = PATIENCE) -> None:
@@ -126,19 +126,20 @@ class Asker:
         """How many tokens the model's window holds."""
         if not self._window:
             body = await self._insist("GET", "/v1/models", b"")
-            self._window = _parsed(_Models, body).data[0].max_model_len
+            self._window = _parsed(_ModelRows, body, "list of models").data[0].max_model_len
         return self._window
 
-    async def ask(self, messages: Sequence[Message], tools: Sequence[Tool]) -> Answered:
+    async def ask(self, messages: Sequence[Message], tools: Sequence[Tool]) -> ModelAnswer:
         """The model's answer; `WindowFull` where the prompt does not fit."""
         window = await self.window()
         wanted: dict[str, Json] = {"model": self._door.model, "messages": [message.to_json() for message in messages]}
         if tools:
             wanted["tools"] = [tool.to_json() for tool in tools]
-        found = _parsed(_Completion, await self._insist("POST", "/v1/chat/completions", orjson.dumps(wanted)))
+        body = await self._insist("POST", "/v1/chat/completions", orjson.dumps(wanted))
+        found = _parsed(_Completion, body, "chat completion")
         choice = found.choices[0]
         is_full = choice.finish_reason == "length" and found.usage.total_tokens >= window
-        return Answered(message=choice.message.message(), fills_window=is_full)
+        return ModelAnswer(message=choice.message.message(), fills_window=is_full)
 
     async def _insist(self, method: str, path: str, body: bytes) -> bytes:
         """The answer, after as many tries as are allowed."""
@@ -163,7 +164,7 @@ def _refused(status: int, body: bytes) -> str:
     try:
         error = _Refusal.model_validate_json(body).error
     except ValidationError:
-        error = _Error(message="without a reason")
+        error = _RefusalText(message="without a reason")
     if error.code == CONTEXT_LENGTH_EXCEEDED:
         raise WindowFull(error.message)
     if status in _BUSY or status >= 500:
@@ -171,9 +172,9 @@ def _refused(status: int, body: bytes) -> str:
     raise EnvError(f"the gateway refused a request of the agent with {status}: {error.message}")
 
 
-def _parsed(shape: type[_Shape], body: bytes) -> _Shape:
+def _parsed(shape: type[_Shape], body: bytes, what: str) -> _Shape:
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
-        raise EnvError(f"the gateway answered with something that is no {shape.__name__[1:]} (at {where!r})") from None
+        raise EnvError(f"the gateway answered with something that is no {what} (at {where!r})") from None

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from openclaw_rl.backoff import Backoff
-from openclaw_rl.envs.harness.asking import PATIENCE, Asker, WindowFull
+from openclaw_rl.envs.harness.asking import PATIENCE, GatewayAsker, WindowFull
 from openclaw_rl.envs.harness.history import History, cut
 from openclaw_rl.errors import EnvError
 from openclaw_rl.protocols import Room
@@ -42,14 +42,14 @@ class BuiltinAgent:
     async def attempt(self, room: Room, opening: Opening, door: Door) -> EndOfAttempt:
         clock = asyncio.timeout(opening.timeout_s)
         try:
-            async with clock, Asker(door, patience=self._patience) as asker:
+            async with clock, GatewayAsker(door, patience=self._patience) as asker:
                 return await self._work(room, opening, asker)
         except TimeoutError:
             if not clock.expired():  # somebody else's
                 raise
             return "timeout"
 
-    async def _work(self, room: Room, opening: Opening, asker: Asker) -> EndOfAttempt:
+    async def _work(self, room: Room, opening: Opening, asker: GatewayAsker) -> EndOfAttempt:
         history = History(opening.messages)
         steps_left = self._max_steps
         for _ in range(self._max_turns):
@@ -73,7 +73,7 @@ class BuiltinAgent:
         return "max_turns"
 
 
-async def _answer(history: History, opening: Opening, asker: Asker) -> Message | None:
+async def _answer(history: History, opening: Opening, asker: GatewayAsker) -> Message | None:
     """The model's next answer, with as much of the history as it has room for; None where it has too little."""
     while True:
         try:

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from openclaw_rl.backoff import Backoff
-from openclaw_rl.envs.harness.asking import MAX_TRIES, Asker, WindowFull
+from openclaw_rl.envs.harness.asking import MAX_TRIES, GatewayAsker, WindowFull
 from openclaw_rl.errors import CONTEXT_LENGTH_EXCEEDED, EnvError
 from openclaw_rl.types import Door, Json, Message
 
@@ -20,7 +20,7 @@ Answer = Callable[[web.Request], Awaitable[web.Response]]
 
 
 @asynccontextmanager
-async def asked(answer: Answer, *, window: int = 9) -> AsyncIterator[Asker]:
+async def asked(answer: Answer, *, window: int = 9) -> AsyncIterator[GatewayAsker]:
     """Somebody who asks a gateway that answers so."""
 
     async def models(_: web.Request) -> web.Response:
@@ -35,7 +35,7 @@ async def asked(answer: Answer, *, window: int = 9) -> AsyncIterator[Asker]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         host, port = runner.addresses[0][:2]
         door = Door(url=f"http://{host}:{port}", key="ocrl-k", model="m@v3")
-        async with Asker(door, patience=NO_PAUSE) as asker:
+        async with GatewayAsker(door, patience=NO_PAUSE) as asker:
             yield asker
     finally:
         await runner.cleanup()
@@ -86,7 +86,7 @@ async def test_patience_ends() -> None:
 
 
 async def test_a_gateway_that_is_not_there_is_an_error() -> None:
-    async with Asker(Door(url="http://127.0.0.1:9", key="k", model="m"), patience=NO_PAUSE) as asker:
+    async with GatewayAsker(Door(url="http://127.0.0.1:9", key="k", model="m"), patience=NO_PAUSE) as asker:
         with pytest.raises(EnvError, match="cannot be reached"):
             await asker.ask(HELLO, ())
 
@@ -110,7 +110,7 @@ async def test_a_prompt_that_is_too_long_is_told_apart() -> None:
 @pytest.mark.parametrize("body", [{}, {"choices": []}, [1], {"choices": [{"message": {"tool_calls": [{}]}}]}])
 async def test_an_answer_that_is_none_is_an_error(body: Json) -> None:
     async with asked(Failing(1, 200, body).answer) as asker:
-        with pytest.raises(EnvError, match="no Completion"):
+        with pytest.raises(EnvError, match="no chat completion"):
             await asker.ask(HELLO, ())
 
 
