@@ -39,14 +39,16 @@ class Attempter:
         episode: Episode,
         harness: Harness,
         *,
+        programs: str,
         learn: bool,
         version: str = "",
         tell: Tell | None = None,
     ) -> Attempted:
-        """`version` answers instead of the live one; `tell` hears each step. `TaskError` for a task that is none."""
+        """`programs`: the name by which the room's server knows the harness. `version` answers instead of the live one;
+        `tell` hears each step. `TaskError` for a task that is none."""
         began = self.clock()
         door = await self.desk.begin(episode, learn=learn, version=version)
-        leased = LeasedRoom(self.server, task, request_id=episode.id, gateway=door.url, harness=harness.name)
+        leased = LeasedRoom(self.server, task, request_id=episode.id, gateway=door.url, harness=programs)
         room = _WatchedRoom(leased, episode, tell)
         grade, ended = Grade(failure=STOPPED), ""
         try:

@@ -44,17 +44,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempting:
-    """How attempts are made: by whom, with which version, told to whom. `rooms`: as many at once."""
+    """How attempts are made: by whom, with which version, told to whom. `rooms`: as many at once; `programs`: what the
+    harness was asked for by."""
 
     rooms: asyncio.Semaphore
     harness: Harness
+    programs: str
     tell: Tell
     tell_steps: bool
     learn: bool
     version: str = ""
 
 
-class Collector:
+class TaskCollector:
     """Makes attempts, and compares them with what is stored of earlier calls."""
 
     def __init__(
@@ -76,6 +78,7 @@ class Collector:
         how = _Attempting(
             rooms=asyncio.Semaphore(order.parallel),
             harness=self._harness(order.tried.harness),
+            programs=order.tried.harness,
             tell=tell,
             tell_steps=order.tell_steps,
             learn=True,
@@ -134,6 +137,7 @@ class Collector:
                             _Attempting(
                                 rooms=self._exam_rooms,
                                 harness=harness,
+                                programs=tried.harness,
                                 tell=tell,
                                 tell_steps=tell_steps,
                                 learn=False,
@@ -164,7 +168,13 @@ class Collector:
         async with how.rooms:
             try:
                 made = await self._attempter.attempt(
-                    task.ref, episode, how.harness, learn=how.learn, version=how.version, tell=steps
+                    task.ref,
+                    episode,
+                    how.harness,
+                    programs=how.programs,
+                    learn=how.learn,
+                    version=how.version,
+                    tell=steps,
                 )
             except TaskError as error:
                 how.tell({"broken": {"task": episode.task, "reason": str(error)}})

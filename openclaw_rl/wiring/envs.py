@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw_rl.config import Config
 from openclaw_rl.envs.attempting import Attempter, Tell
-from openclaw_rl.envs.collecting import EXAM_ROOMS, Collector
+from openclaw_rl.envs.collecting import EXAM_ROOMS, TaskCollector
 from openclaw_rl.envs.leases.client import RemoteEnvServer
 from openclaw_rl.envs.leases.pool import EnvPool
 from openclaw_rl.envs.leases.rooms import LocalEnvServer
@@ -33,8 +33,26 @@ def make_means(config: Config) -> EnvMeans:
     return EnvMeans(rollout=config.rollout, sandbox=make_sandbox(cache / "boxes"), cache=cache)
 
 
-def environments_of(means: EnvMeans) -> Mapping[str, Environment]:
-    return {name: make_environment(name, means) for name in ENVIRONMENTS}
+class Environments(Mapping[str, Environment]):
+    """Environments by name, each made once; an import path names one of a person's own. Lists those that are ours."""
+
+    def __init__(self, means: EnvMeans) -> None:
+        self._means = means
+        self._made: dict[str, Environment] = {}
+
+    def __getitem__(self, name: str) -> Environment:
+        if name not in self._made:
+            if name not in ENVIRONMENTS and ":" not in name:
+                raise KeyError(name)
+            made = make_environment(name, self._means)
+            self._made |= {name: made, made.name: made}
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ENVIRONMENTS)
+
+    def __len__(self) -> int:
+        return len(ENVIRONMENTS)
 
 
 class _Harnesses:
@@ -57,7 +75,7 @@ class _Harnesses:
 async def local_rooms(config: Config, means: EnvMeans) -> AsyncIterator[LocalEnvServer]:
     """Rooms on this machine; leaving closes those that are open."""
     capacity = config.rollout.parallel_envs + EXAM_ROOMS
-    server = LocalEnvServer(environments_of(means), _Harnesses(means).programs, capacity=capacity)
+    server = LocalEnvServer(Environments(means), _Harnesses(means).programs, capacity=capacity)
     try:
         yield server
     finally:
@@ -85,7 +103,7 @@ async def open_rooms(config: Config, means: EnvMeans) -> AsyncIterator[EnvServer
 class Trying:
     """Collections and examinations of the running server: what its admin socket and its gate ask for."""
 
-    collector: Collector
+    collector: TaskCollector
     lessons: LearningStore
     releaser: Releaser
 
@@ -115,7 +133,7 @@ class Trying:
         return {"versions": {label: [one.to_json() for one in row] for label, row in zip(labels, rows, strict=True)}}
 
 
-def held_out(collector: Collector, lessons: LearningStore) -> TaskExam:
+def held_out(collector: TaskCollector, lessons: LearningStore) -> TaskExam:
     """What the gate asks versions of an environment's line: held-out tasks of what it was trained on last."""
 
     async def exam(line: str, labels: Sequence[str], *, num_tasks: int) -> Sequence[Sequence[float]] | None:
@@ -135,7 +153,7 @@ def _flag(line: str) -> str:
 @asynccontextmanager
 async def collecting(
     foundation: Foundation, serving: ServingParts, lessons: LearningStore, listens_at: asyncio.Future[str]
-) -> AsyncIterator[Collector]:
+) -> AsyncIterator[TaskCollector]:
     """Attempts at tasks, beside serving; leaving closes their rooms. Those of an earlier process end first."""
     config = foundation.config
     means = make_means(config)
@@ -143,7 +161,7 @@ async def collecting(
     desk = AttemptDesk(serving.gateway, lessons, serving.keys, model=name, listens_at=listens_at)
     await desk.recover()
     async with open_rooms(config, means) as server:
-        yield Collector(
+        yield TaskCollector(
             server,
             Attempter(server=server, desk=desk),
             _Harnesses(means).named,

@@ -10,12 +10,12 @@ from openclaw_rl.config import Config
 from openclaw_rl.envs.registry import HARNESSES, make_harness
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.types import Json, TaskSource
-from openclaw_rl.wiring.envs import environments_of, make_means
+from openclaw_rl.wiring.envs import Environments, make_means
 
 
 def list_environments(config: Config, *, as_json: bool) -> None:
     means = make_means(config)
-    sources = {name: one.sources() for name, one in environments_of(means).items()}
+    sources = {name: one.sources() for name, one in Environments(means).items()}
     lacking = {name: _lacks(name, config) for name in HARNESSES}
     box = means.sandbox.lacks()
     if as_json:

@@ -16,7 +16,7 @@ from openclaw_rl.errors import EnvError
 _Answer = TypeVar("_Answer")
 
 _MAX_KEPT = 8
-"""Answers of commands have up to a quarter of a megabyte each. A client asks again for its last call."""
+"""KeyedAnswers of commands have up to a quarter of a megabyte each. A client asks again for its last call."""
 
 _MAX_KEYS = 4096
 """About a megabyte of keys."""
@@ -28,7 +28,7 @@ class _Asked(Generic[_Answer]):
     task: Task[_Answer]
 
 
-class Answers(Generic[_Answer]):
+class KeyedAnswers(Generic[_Answer]):
     """The calls of one kind to one room."""
 
     def __init__(self) -> None:

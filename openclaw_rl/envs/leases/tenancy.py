@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TypeVar
 
-from openclaw_rl.envs.leases.answers import Answers
+from openclaw_rl.envs.leases.answers import KeyedAnswers
 from openclaw_rl.errors import EnvBusy, EnvError, EnvGone, OpenClawError
 from openclaw_rl.protocols import Room
 from openclaw_rl.types import Grade, Json, Observation, Opening, Ran, TaskRef, ToolCall
@@ -60,11 +60,11 @@ class Tenancy:
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Task[object]] = set()
         self._closing: set[asyncio.Task[None]] = set()
-        self._openings = Answers[Opening]()
-        self._solutions = Answers[None]()
-        self._observations = Answers[Observation]()
-        self._commands = Answers[Ran]()
-        self._grades = Answers[Grade]()
+        self._openings = KeyedAnswers[Opening]()
+        self._solutions = KeyedAnswers[None]()
+        self._observations = KeyedAnswers[Observation]()
+        self._commands = KeyedAnswers[Ran]()
+        self._grades = KeyedAnswers[Grade]()
 
     @property
     def state(self) -> Mapping[str, Json]:
@@ -110,7 +110,7 @@ class Tenancy:
 
     async def _call(
         self,
-        answers: Answers[_Answer],
+        answers: KeyedAnswers[_Answer],
         key: str,
         asked: tuple[object, ...],
         work: Callable[[], Coroutine[object, object, _Answer]],

@@ -42,7 +42,7 @@ async def asked(answer: Answer, *, window: int = 9) -> AsyncIterator[GatewayAske
 
 
 class Failing:
-    """Answers so many requests with a status, and then properly; keeps what it was asked."""
+    """KeyedAnswers so many requests with a status, and then properly; keeps what it was asked."""
 
     def __init__(self, num_failures: int, status: int, body: Json = None) -> None:
         self.left = num_failures

@@ -27,7 +27,7 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.types import Door, Episode, Outcome, Session, Skip, line_of
 from tests.fakes.hosts import AlwaysThere
 
-SAYS_HI = {"messages": [{"role": "user", "content": "hi"}]}
+SAYS_HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 @dataclass
