@@ -21,7 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from openclaw_rl.envs.tasks.task_toml import MAX_BYTES, Agent, Environment, StepTable, TaskToml, Verifier, parse_task_toml
+from openclaw_rl.envs.tasks.harbor.task_toml import (
+    MAX_BYTES,
+    Agent,
+    Environment,
+    StepTable,
+    TaskToml,
+    Verifier,
+    parse_task_toml,
+)
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Split
 

@@ -1,7 +1,7 @@
 """The text of a task.toml -> its values: Harbor's schema 1.4, and the older keys that tasks still have.
 
-`version`, `memory = "2G"`, `storage` and `allow_internet` are the older keys. Keys that the format does not have are left
-alone, as Harbor does. Whether this machine can do what the values ask for is not known here.
+`version`, `memory = "2G"`, `storage` and `allow_internet` are the older keys. Keys that the format does not have are
+left alone, as Harbor does. Whether this machine can do what the values ask for is not known here.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ class Instruction:
     def refusal(self, reason: str) -> TaskError:
         """Why it is not interpreted here; Docker may well do it."""
         return TaskError(
-            f"line {self.line} of the Dockerfile: {self.name} {reason}; run the task where Docker is, or give its image "
-            "as a root folder"
+            f"line {self.line} of the Dockerfile: {self.name} {reason}; make the image with Docker, and name it as "
+            "[environment] docker_image"
         )
 
     def mistake(self, reason: str) -> TaskError:

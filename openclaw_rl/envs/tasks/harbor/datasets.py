@@ -13,8 +13,8 @@ import re
 import tomllib
 from pathlib import Path
 
-from openclaw_rl.envs.tasks.harbor import read_text
-from openclaw_rl.envs.tasks.task_toml import MAX_BYTES, parse_task_toml
+from openclaw_rl.envs.tasks.harbor.directory import read_text
+from openclaw_rl.envs.tasks.harbor.task_toml import MAX_BYTES, parse_task_toml
 from openclaw_rl.errors import TaskError
 
 _NAME = re.compile(r"[^/\x00-\x1f\x7f]{1,255}")
@@ -53,8 +53,9 @@ def _listed(manifest: Path, beside: dict[str, Path]) -> dict[str, Path]:
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{manifest} is not TOML: {error}") from None
     tasks = raw.get("tasks", [])
-    names = [one.get("name") for one in tasks if isinstance(one, dict)] if isinstance(tasks, list) else []
-    if not names or not all(isinstance(name, str) for name in names):
+    listed = [one.get("name") for one in tasks if isinstance(one, dict)] if isinstance(tasks, list) else []
+    names = [name for name in listed if isinstance(name, str)]
+    if not names or len(names) < len(listed):
         raise TaskError(f"{manifest} lists no tasks; [[tasks]] has a name each")
     by_package = {_package(path): path for path in beside.values()} | beside
     found = {}
@@ -67,7 +68,7 @@ def _listed(manifest: Path, beside: dict[str, Path]) -> dict[str, Path]:
 
 
 def _package(folder: Path) -> str:
-    """The name in `[task]`, by which a dataset lists a task; that of the folder where there is none, or none to read."""
+    """The name in `[task]`, by which a dataset lists a task; that of the folder where none can be read."""
     try:
         package = parse_task_toml(read_text(folder / "task.toml", MAX_BYTES), folder.name).task
     except TaskError:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from openclaw_rl.envs.tasks.dockerfile import Instruction, expand, split_words
+from openclaw_rl.envs.tasks.harbor.dockerfile import Instruction, expand, split_words
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -212,7 +212,7 @@ class _Reader:
                 raise one.refusal(f"fetches {source}, which is not done here")
             if ".." in PurePosixPath(source).parts:
                 raise one.mistake(f"leads out of the folder of the Dockerfile: {source}")
-        is_folder = to.endswith("/") or to in (".", "..") or to.endswith(("/.", "/.."))
+        is_folder = to.endswith(("/", "/.", "/..")) or to in (".", "..")
         place = self._place(to)
         if len(sources) > 1 and not is_folder:
             raise one.mistake(f"of several sources goes into a folder, whose name ends with /; got {to}")
