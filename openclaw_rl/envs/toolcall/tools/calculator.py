@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from openclaw_rl.envs.toolcall.tools.toolbox import Arguments, CallFault, OwnTool, parameters
 from openclaw_rl.types import Tool
 
+Number = int | float
+
 MAX_CHARS = 300
 MAX_BITS = 4096
 _MAX_FACTORIAL = 400
@@ -24,21 +26,22 @@ _SIGNS = str.maketrans({"×": "*", "÷": "/", "−": "-", "–": "-"})
 _CONSTANTS: Mapping[str, float] = {"pi": math.pi, "e": math.e}
 
 
-def _power(base: float, exponent: float) -> float:
+def _power(base: Number, exponent: Number) -> Number:
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MAX_BITS:
         raise OverflowError
     if base < 0 and not float(exponent).is_integer():
         raise CallFault("The root of a negative number is not a real number.")
-    return float(base**exponent) if isinstance(base, float) or exponent < 0 else base**exponent
+    power: Number = base**exponent
+    return power
 
 
-def factorial(number: float) -> int:
+def factorial(number: Number) -> int:
     if not isinstance(number, int) or not 0 <= number <= _MAX_FACTORIAL:
         raise CallFault(f"factorial takes a whole number from 0 to {_MAX_FACTORIAL}.")
     return math.factorial(number)
 
 
-_BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
+_BINARY: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -48,8 +51,8 @@ _BINARY: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Pow: _power,
     ast.BitXor: _power,
 }
-_UNARY: Mapping[type[ast.unaryop], Callable[[float], float]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+_UNARY: Mapping[type[ast.unaryop], Callable[[Number], Number]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     **{each.__name__: each for each in (abs, round, min, max, factorial)},
     **{each.__name__: each for each in (math.sqrt, math.floor, math.ceil, math.gcd, math.lcm)},
     **{each.__name__: each for each in (math.exp, math.log, math.log10, math.sin, math.cos, math.tan)},
@@ -77,7 +80,7 @@ def calculate(expression: str) -> str:
         raise CallFault(f"The expression has no value: {error}.") from None
 
 
-def _value(node: ast.expr) -> float:
+def _value(node: ast.expr) -> Number:
     match node:
         case ast.Constant(value=bool()):
             pass
@@ -99,13 +102,13 @@ def _value(node: ast.expr) -> float:
     )
 
 
-def _bounded(value: float) -> float:
+def _bounded(value: Number) -> Number:
     if isinstance(value, int) and value.bit_length() > MAX_BITS:
         raise OverflowError
     return value
 
 
-def _written(value: float) -> str:
+def _written(value: Number) -> str:
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
