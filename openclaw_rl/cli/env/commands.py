@@ -105,6 +105,69 @@ def evaluate(
     raise typer.Exit(examine_tasks(loaded, plan, files=files, overrides=settings, as_json=as_json))
 
 
+@command(env)
+def check(
+    loaded: Loaded,
+    tasks: Annotated[str, arg("DIR|SET", "A folder with tasks, or a set by its name.")],
+    track: Annotated[str, opt("--track TRACK", "Which environment's tasks they are.")] = "terminal",
+    task: TaskNames = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try tasks themselves: doing nothing must earn 0, the author's solution 1, both twice the same.
+
+    Exit status 1 if a task is not fit to train on.
+    """
+    from openclaw_rl.cli.env.checking import check_tasks
+
+    source = str(Path(tasks).resolve()) if Path(tasks).exists() else tasks
+    raise typer.Exit(check_tasks(loaded.config, track, source, tuple(task or ()), as_json=as_json))
+
+
+@command(env, "make-swe")
+def make_swe(
+    loaded: Loaded,
+    repo: Annotated[Path, arg("REPO", "A folder with a Python package and its pytest tests.")],
+    out: Annotated[Path, opt("--out DIR", "The set of tasks; one that is there grows.")],
+    num: Annotated[int, opt("--num N", "Tasks to make.", min=1)] = 20,
+    python: Annotated[
+        Path | None, opt("--python VENV", "The venv its tests run with.", show_default="one with pytest alone")
+    ] = None,
+    held_out: Annotated[bool, opt("--held-out", "Tasks to measure with, not to train on.")] = False,
+    seed: Annotated[int, opt("--seed N", "Of the faults.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Make SWE tasks from a repository: faults of one place that its own tests find, each tried in a box."""
+    from openclaw_rl.cli.env.making import make_set
+
+    raise typer.Exit(
+        make_set(
+            loaded.config,
+            repo,
+            out,
+            num=num,
+            venv=python,
+            split="held_out" if held_out else "train",
+            seed=seed,
+            as_json=as_json,
+        )
+    )
+
+
+@command(env, "serve")
+def serve_rooms(
+    loaded: Loaded,
+    host: Annotated[str, opt("--listen HOST", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, opt("--port PORT", "Port to listen on; 0 takes any free one.", min=0)] = 30100,
+) -> None:
+    """Serve rooms for attempts to other machines: name its URL there in rollout.env_servers.
+
+    The key is rollout.env_key, or a new one that is printed. Ctrl-C ends all rooms.
+    """
+    from openclaw_rl.cli.env.serving import serve_environments
+
+    serve_environments(loaded.config, host=host, port=port)
+
+
 def source_of(tasks: str | None, loaded: Loaded) -> str:
     """A folder that is there is named by its whole path: the server may run elsewhere."""
     named = tasks or loaded.config.rollout.benchmark or ""
