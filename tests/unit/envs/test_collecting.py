@@ -74,7 +74,9 @@ class Bench:
     told: list[Mapping[str, Json]] = field(default_factory=list)
 
     def collector(self, actor: Actor) -> TaskCollector:
-        return TaskCollector(self.server, Attempter(server=self.server, desk=self.desk), lambda _: actor, self.desk.stored)
+        return TaskCollector(
+            self.server, Attempter(server=self.server, desk=self.desk), lambda _: actor, self.desk.stored
+        )
 
     async def collect(self, actor: Actor | None = None, **order: Any) -> Mapping[str, Json]:
         names = order.pop("names", ())
