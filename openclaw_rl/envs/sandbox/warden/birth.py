@@ -1,0 +1,130 @@
+"""One box, from a fork of the warden to the loop of its process 1. What fails on the way is told over its socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+from openclaw_rl.envs.sandbox.warden import kernel, wire
+from openclaw_rl.envs.sandbox.warden.cgroup import Cgroup
+from openclaw_rl.envs.sandbox.warden.forbidden import filter_program
+from openclaw_rl.envs.sandbox.warden.init import Init, build_root
+from openclaw_rl.envs.sandbox.warden.plan import BoxPlan
+from openclaw_rl.envs.sandbox.warden.program import Confinement
+from openclaw_rl.envs.sandbox.warden.root import UPPER, stage
+from openclaw_rl.envs.sandbox.warden.uids import Uids, become_root, user_namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Birth:
+    """`box`: the socket of whoever wants it. `bubblewrap`: the program, open.
+
+    `warden`: where process 1 is reported, by a pidfd, and when it has moved in, its user and mount namespaces.
+    """
+
+    plan: BoxPlan
+    uids: Uids
+    cgroup: Cgroup
+    counts_memory: bool
+    bubblewrap: int
+    box: socket.socket
+    warden: socket.socket
+
+    def attend(self) -> NoReturn:
+        """In a fork. It stays, outside of the box, as the parent of process 1, and ends when that has ended."""
+        try:
+            kernel.die_with_parent()
+            self._close_what_others_have()
+            with open(os.devnull, "r+b") as nothing:
+                for number in (0, 1, 2):
+                    os.dup2(nothing.fileno(), number)
+            self.cgroup.enter()
+            arguments = self._enter_namespaces()
+            first = os.fork()
+            if first == 0:
+                self._live(arguments)
+            wire.send(self.warden, {"born": True}, [os.pidfd_open(first)])
+            self.box.close()
+            self.warden.close()
+            os.waitpid(first, 0)
+        except OSError as error:
+            self._mourn(error)
+        finally:
+            os._exit(0)
+
+    def _enter_namespaces(self) -> list[str]:
+        namespace = user_namespace(self.uids.uid_map, self.uids.gid_map)
+        if self.uids.is_shifted:
+            kernel.unshare(kernel.CLONE_NEWNS)
+            arguments = stage(self.plan, self.uids)
+            kernel.setns(namespace, kernel.CLONE_NEWUSER)
+            become_root()
+        else:
+            kernel.setns(namespace, kernel.CLONE_NEWUSER)
+            become_root()
+            kernel.unshare(kernel.CLONE_NEWNS)
+            arguments = stage(self.plan, self.uids)
+        os.close(namespace)
+        kernel.die_with_parent()  # a change of ids has taken it back
+        with suppress(OSError), open("/proc/sys/user/max_user_namespaces", "w") as file:
+            file.write("0")  # in the box; the filter of calls says the same
+        kernel.unshare(kernel.CLONE_NEWPID)
+        return arguments
+
+    def _live(self, arguments: list[str]) -> NoReturn:
+        """Process 1."""
+        try:
+            kernel.die_with_parent()
+            kernel.set_dumpable(False)
+            upper = os.open(UPPER, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if self.plan.layers else None
+            build_root(self.bubblewrap, arguments)
+            os.close(self.bubblewrap)
+            os.makedirs(self.plan.workdir, exist_ok=True)
+            self._report_namespaces()
+            gifts = [upper] if upper is not None else []
+            if self.plan.door:
+                gifts.append(_listener(self.plan.door).detach())
+            confinement = Confinement.of(
+                self.plan,
+                has_range=self.uids.has_range,
+                counts_memory=self.counts_memory,
+                filter_program=filter_program(),
+            )
+            init = Init(self.box, confinement)
+            shell = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
+            wire.send(self.box, {"ready": True, "shell": shell}, gifts)
+            for gift in gifts:
+                os.close(gift)
+            init.serve()
+        except OSError as error:
+            self._mourn(error)
+        finally:
+            os._exit(0)
+
+    def _report_namespaces(self) -> None:
+        namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt")]
+        wire.send(self.warden, {"moved in": True}, namespaces)
+        self.warden.close()
+        for namespace in namespaces:
+            os.close(namespace)
+
+    def _close_what_others_have(self) -> None:
+        """A fork of the warden has the sockets of all boxes."""
+        kept = sorted((self.box.fileno(), self.warden.fileno(), self.bubblewrap))
+        first = 3
+        for descriptor in kept:
+            os.closerange(first, descriptor)
+            first = descriptor + 1
+        os.closerange(first, 1 << 16)
+
+    def _mourn(self, error: OSError) -> None:
+        with suppress(OSError):
+            wire.send(self.box, {"failed": error.strerror or str(error)})
+
+
+def _listener(port: int) -> socket.socket:
+    """Made before any program runs in the box. Whoever has it answers in the box's network from wherever he is."""
+    return socket.create_server(("127.0.0.1", port), backlog=128)
