@@ -12,13 +12,14 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX, BoxSpec
 from openclaw_rl.envs.sandbox.command import Command
 from openclaw_rl.envs.sandbox.door import GatewayDoor, gateway_address
 from openclaw_rl.envs.sandbox.files import BoxFiles
-from openclaw_rl.envs.sandbox.lacking import missing
+from openclaw_rl.envs.sandbox.lacking import missing_programs, unmakeable
 from openclaw_rl.envs.sandbox.output import Output, ran
 from openclaw_rl.envs.sandbox.shell import Shell
 from openclaw_rl.envs.sandbox.warden.plan import BoxPlan, CommandOrder
@@ -44,21 +45,33 @@ class BubblewrapSandbox:
 
     name = "bubblewrap"
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
         self._warden: WardenLink | None = None
         self._numbers = count(1)
-        self._lacks: str | None = None
+        self._is_proven = False
+        self._is_proving = asyncio.Lock()
 
     def lacks(self) -> str:
-        if self._lacks != "":
-            self._lacks = missing()
-        return self._lacks
+        """Makes a box, to see."""
+        if not self._is_proven:
+            if reason := missing_programs():
+                return reason
+            self._warden = WardenLink(self._scratch)
+            if reason := unmakeable(self._warden):
+                return reason
+            self._is_proven = True
+        return ""
 
     async def start(self, spec: BoxSpec) -> BubblewrapBox:
         plan = plan_of(spec)
-        if self._lacks != "" and (reason := await asyncio.to_thread(self.lacks)):
-            raise EnvError(f"no box can be made here: {reason}")
-        box = BubblewrapBox(spec, self._living_warden(), next(self._numbers))
+        if not self._is_proven:
+            async with self._is_proving:
+                if reason := await asyncio.to_thread(self.lacks):
+                    raise EnvError(f"no box can be made here: {reason}")
+        if self._warden is None or self._warden.has_died:
+            self._warden = WardenLink(self._scratch)
+        box = BubblewrapBox(spec, self._warden, next(self._numbers))
         try:
             await box.open(plan)
         except BaseException:
@@ -66,17 +79,12 @@ class BubblewrapSandbox:
             raise
         return box
 
-    def _living_warden(self) -> WardenLink:
-        if self._warden is None or self._warden.has_died:
-            self._warden = WardenLink()
-        return self._warden
-
 
 class BubblewrapBox(BoxFiles):
     """A box that runs, until it is closed or something outside of it ends its processes."""
 
     def __init__(self, spec: BoxSpec, warden: WardenLink, number: int) -> None:
-        super().__init__(warden, number)
+        super().__init__(warden, number, has_layers=bool(spec.layers))
         self._spec = spec
         self._max_kept = spec.limits.output_bytes
         self._box: socket.socket | None = None
@@ -97,8 +105,7 @@ class BubblewrapBox(BoxFiles):
         if "failed" in said:
             raise EnvError(f"no box could be made: {said['failed']}")
         self._program = str(said["shell"])
-        if plan.layers:
-            self._upper = gifts.pop(0)
+        self._upper = gifts.pop(0)
         if plan.door:
             self._door = await GatewayDoor.open(self._spec.gateway, socket.socket(fileno=gifts.pop(0)))
 

@@ -39,7 +39,7 @@ class Command:
         ours.setblocking(False)
         reads, writes = output_pipe()
         try:
-            await sent(box, order, (theirs.fileno(), stdin, writes))  # type: ignore[arg-type]
+            await sent(box, order, (theirs.fileno(), stdin, writes))
         except BaseException:
             ours.close()
             os.close(reads)

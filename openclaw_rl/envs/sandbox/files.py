@@ -10,7 +10,6 @@ import errno
 import os
 import shutil
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.warden import wire
@@ -28,11 +27,12 @@ _CHUNK = 1 << 20
 class BoxFiles:
     """The part of a box that has to do with files."""
 
-    def __init__(self, warden: WardenLink, number: int) -> None:
+    def __init__(self, warden: WardenLink, number: int, *, has_layers: bool) -> None:
         self._warden = warden
         self._number = number
+        self._has_layers = has_layers
         self._upper: int | None = None
-        """The folder that its writes go to, where it has layers."""
+        """The folder that its writes go to."""
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
         said, files = await self._send("read", path)
@@ -74,10 +74,11 @@ class BoxFiles:
 
     async def keep_layer(self, to: Path) -> None:
         if self._upper is None:
+            raise EnvError("the box is closed")
+        if not self._has_layers:
             raise TaskError("a box without layers shows the programs of this machine, and has no layer to keep")
-        await asyncio.to_thread(to.mkdir, parents=True)
-        order: Mapping[str, object] = {"do": "layer", "box": self._number, "to": str(to.absolute())}
-        said, _ = await self._warden.ask(order, (self._upper,))
+        place = await asyncio.to_thread(_new_folder, to)
+        said, _ = await self._warden.ask({"do": "layer", "box": self._number, "to": place}, (self._upper,))
         if "failed" in said:
             await asyncio.to_thread(shutil.rmtree, to, ignore_errors=True)
             raise EnvError(f"the layer could not be kept: {said['failed']}")
@@ -99,6 +100,11 @@ def _checked(path: str) -> str:
     if not path.startswith("/") or "\0" in path or size > _MAX_PATH:
         raise TaskError(f"a path in a box is absolute, and at most {_MAX_PATH} bytes of text, got {path[:100]!r}")
     return path
+
+
+def _new_folder(folder: Path) -> str:
+    folder.mkdir(parents=True)
+    return str(folder.absolute())
 
 
 def _content(file: int, max_bytes: int) -> bytes:
@@ -159,19 +165,19 @@ class _Copy:
                 if place or not at.is_dir():
                     at.mkdir(0o700)
                 self._modes.append((place, mode & 0o777))
-            case {"link": str(place), "to": str(target)} if _stays_inside(place, target):
-                self._at(place).symlink_to(target)
+            case {"link": str(place), "to": str(to)} if _stays_inside(place, to):
+                self._at(place).symlink_to(to)
             case {"file": str(place), "mode": int(mode), "mtime": int(mtime)}:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-                target = os.open(self._at(place), flags, 0o600)
+                copy = os.open(self._at(place), flags, 0o600)
                 try:
                     while data := os.read(files[0], _CHUNK):
                         self._count(len(data))
-                        os.write(target, data)
-                    os.fchmod(target, mode & 0o777)
-                    os.utime(target, ns=(mtime, mtime))
+                        os.write(copy, data)
+                    os.fchmod(copy, mode & 0o777)
+                    os.utime(copy, ns=(mtime, mtime))
                 finally:
-                    os.close(target)
+                    os.close(copy)
 
     def finish(self) -> None:
         """Modes of folders come last: one may forbid to write in it."""

@@ -20,28 +20,17 @@ _SWITCHES = {
 """Settings of the kernel that forbid user namespaces: the value that does, and one that does not."""
 
 
-def missing() -> str:
-    """Empty where a box can be made, which is tried. Blocking, a tenth of a second."""
+def missing_programs() -> str:
+    """Empty where nothing speaks against trying."""
     if not sys.platform.startswith("linux"):
-        return "bubblewrap needs Linux; where Docker runs, set rollout.sandbox to docker"
+        return "bubblewrap needs Linux; remedy: run environments where Docker runs"
     if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed: apt-get install bubblewrap (or dnf, pacman -S, apk add)"
-    if not (reason := _try_one()):
-        return ""
-    switches = [
-        f"sysctl -w {name.replace('/', '.')}={free}"
-        for name, (forbids, free) in _SWITCHES.items()
-        if _setting(name) == forbids and os.geteuid() != 0
-    ]
-    remedy = " and ".join(switches) or (
-        "in a container, start it with --privileged, or with --security-opt seccomp=unconfined --cap-add SYS_ADMIN"
-    )
-    return f"{reason}; remedy: {remedy}"
+        return "bubblewrap is not installed; remedy: apt-get install bubblewrap (dnf install, pacman -S, apk add)"
+    return ""
 
 
-def _try_one() -> str:
-    """Why no box comes up; empty if one does."""
-    warden = WardenLink()
+def unmakeable(warden: WardenLink) -> str:
+    """Why no box comes up; empty if one does. Blocking, for a tenth of a second."""
     ours, theirs = wire.pair()
     try:
         ours.settimeout(_TRY_S)
@@ -53,10 +42,23 @@ def _try_one() -> str:
     finally:
         ours.close()
         theirs.close()
-        warden.close()
     if got is None:
-        return "the process that makes boxes died"
-    return str(got[0].get("failed", ""))
+        return "the process that makes boxes died; its log is on our standard error"
+    return _with_remedy(str(got[0]["failed"])) if "failed" in got[0] else ""
+
+
+def _with_remedy(reason: str) -> str:
+    switches = [
+        f"sysctl -w {name.replace('/', '.')}={free}"
+        for name, (forbids, free) in _SWITCHES.items()
+        if _setting(name) == forbids and os.geteuid() != 0
+    ]
+    if switches:
+        return f"{reason}; remedy: {' and '.join(switches)}"
+    return (
+        f"{reason}; remedy: user namespaces and mounts must be allowed; of a container, start it with "
+        "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
+    )
 
 
 def _setting(name: str) -> str:

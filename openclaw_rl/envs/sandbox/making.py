@@ -11,4 +11,4 @@ from openclaw_rl.envs.sandbox.bubblewrap import BubblewrapSandbox
 
 def make_sandbox(scratch: Path, *, kind: Literal["auto", "bubblewrap", "docker"] = "auto") -> Sandbox:
     """A sandbox whose boxes keep what they need on disk under `scratch`."""
-    return BubblewrapSandbox()
+    return BubblewrapSandbox(scratch)

@@ -25,14 +25,14 @@ _START = """
 import sys
 sys.path.append(sys.argv[1])
 from openclaw_rl.envs.sandbox.warden.service import main
-main(sys.argv[2])
+main(sys.argv[2], sys.argv[3])
 """
 
 
 class WardenLink:
     """A warden that runs. It ends when this is no longer referred to, with all its boxes."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: Path) -> None:
         bubblewrap = shutil.which("bwrap")
         if bubblewrap is None:
             raise EnvError("bubblewrap is not there any more")
@@ -40,7 +40,7 @@ class WardenLink:
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", "-c", _START, _PACKAGES, bubblewrap],
+                [sys.executable, "-I", "-S", "-c", _START, _PACKAGES, bubblewrap, str(scratch.absolute())],
                 {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ},
                 file_actions=[(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)],
                 setsid=True,  # a Ctrl-C is for us
@@ -95,17 +95,14 @@ async def answered(answers: socket.socket) -> tuple[dict[str, object], list[int]
     """The next answer; `EnvError` where none can come any more."""
     while True:
         try:
-            got = wire.receive(answers)
+            if (got := wire.receive(answers)) is not None:
+                return got
         except BlockingIOError:
             await readable(answers.fileno())
+            continue
         except ConnectionError:
-            got = None
-            break
-        else:
-            break
-    if got is None:
+            pass  # it went while it was about to say something
         raise EnvError("the box is gone: something outside of it ended its processes")
-    return got
 
 
 async def sent(end: socket.socket, message: Mapping[str, object], descriptors: Sequence[int]) -> None:

@@ -20,12 +20,13 @@ from openclaw_rl.envs.sandbox.warden.uids import Uids, become_root, user_namespa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Birth:
-    """`box`: the socket of whoever wants it. `bubblewrap`: the program, open.
+    """`box`: the socket of whoever wants it. `bubblewrap`: the program, open. `base`: of `base.py`.
 
     `warden`: where process 1 is reported, by a pidfd, and when it has moved in, its user and mount namespaces.
     """
 
     plan: BoxPlan
+    base: str
     uids: Uids
     cgroup: Cgroup
     counts_memory: bool
@@ -41,8 +42,9 @@ class Birth:
             with open(os.devnull, "r+b") as nothing:
                 for number in (0, 1, 2):
                     os.dup2(nothing.fileno(), number)
-            self.cgroup.enter()
+            moving = self._move_into_cgroup()
             arguments = self._enter_namespaces()
+            os.waitpid(moving, 0)
             first = os.fork()
             if first == 0:
                 self._live(arguments)
@@ -55,18 +57,29 @@ class Birth:
         finally:
             os._exit(0)
 
+    def _move_into_cgroup(self) -> int:
+        """In a child, for us: the kernel takes milliseconds over it, and we have other things to do."""
+        ourselves = os.getpid()
+        child = os.fork()
+        if child == 0:
+            try:
+                self.cgroup.take(ourselves)
+            finally:
+                os._exit(0)
+        return child
+
     def _enter_namespaces(self) -> list[str]:
         namespace = user_namespace(self.uids.uid_map, self.uids.gid_map)
         if self.uids.is_shifted:
             kernel.unshare(kernel.CLONE_NEWNS)
-            arguments = stage(self.plan, self.uids)
+            arguments = stage(self.plan, self.base, self.uids, namespace)
             kernel.setns(namespace, kernel.CLONE_NEWUSER)
             become_root()
         else:
             kernel.setns(namespace, kernel.CLONE_NEWUSER)
             become_root()
             kernel.unshare(kernel.CLONE_NEWNS)
-            arguments = stage(self.plan, self.uids)
+            arguments = stage(self.plan, self.base, self.uids, namespace)
         os.close(namespace)
         kernel.die_with_parent()  # a change of ids has taken it back
         with suppress(OSError), open("/proc/sys/user/max_user_namespaces", "w") as file:
@@ -79,12 +92,12 @@ class Birth:
         try:
             kernel.die_with_parent()
             kernel.set_dumpable(False)
-            upper = os.open(UPPER, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if self.plan.layers else None
+            upper = os.open(UPPER, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             build_root(self.bubblewrap, arguments)
             os.close(self.bubblewrap)
             os.makedirs(self.plan.workdir, exist_ok=True)
             self._report_namespaces()
-            gifts = [upper] if upper is not None else []
+            gifts = [upper]
             if self.plan.door:
                 gifts.append(_listener(self.plan.door).detach())
             confinement = Confinement.of(

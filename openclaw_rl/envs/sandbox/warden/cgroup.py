@@ -69,10 +69,10 @@ class Cgroup:
         if home := self._homes.processes:
             self._set(home, "pids.max", str(processes))
 
-    def enter(self) -> None:
-        """With the calling process; its children follow."""
+    def take(self, process: int) -> None:
+        """Its children follow."""
         for home in self._homes.all:
-            _write(os.path.join(home, self._name, "cgroup.procs"), "0")
+            _write(os.path.join(home, self._name, "cgroup.procs"), str(process))
 
     def remove(self) -> None:
         """When nobody is left in it, or is about to be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -43,7 +43,7 @@ class Confinement:
 
 
 def become(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, stdin: int, output: int, confinement: Confinement
+    argv: list[str], env: Mapping[str, str], cwd: str, stdin: int, output: int, confinement: Confinement
 ) -> NoReturn:
     """In a fork: the program itself, or an exit code as a shell gives it, with the reason as output."""
     code = 126

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import suppress
 
 from openclaw_rl.envs.sandbox.warden import kernel
+from openclaw_rl.envs.sandbox.warden.base import PROGRAMS
 from openclaw_rl.envs.sandbox.warden.layer import copy_tree
 from openclaw_rl.envs.sandbox.warden.plan import BoxPlan
 from openclaw_rl.envs.sandbox.warden.uids import NUM_IDS, IdMap, Uids, user_namespace
@@ -20,48 +20,26 @@ from openclaw_rl.envs.sandbox.warden.uids import NUM_IDS, IdMap, Uids, user_name
 STAGE = "/tmp"  # noqa: S108 - every machine has it, and only the box's own namespace sees it covered
 ROOT = f"{STAGE}/root"
 UPPER = f"{ROOT}/upper"
-"""What a box with layers wrote."""
-RESOLVER = "nameserver 10.0.2.3\n"
-"""Who knows names in the network of `slirp4netns`."""
-
+"""What a box wrote, but for its trees."""
 _INODES_PER_MB = 256
 
-_PROGRAMS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-_FROM_ETC = (
-    *("alternatives", "ca-certificates", "debian_version", "gai.conf", "java", "ld.so.cache", "ld.so.conf"),
-    *("ld.so.conf.d", "localtime", "mime.types", "nsswitch.conf", "os-release", "perl", "pki/tls/certs"),
-    *("protocols", "python3", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone"),
-)
-"""What programs look up and nobody minds. Never shadow, never keys, never what names the people of this machine."""
-_ETC = {
-    "passwd": "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-    "group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
-    "shadow": "root:*:20000:0:99999:7:::\nnobody:*:20000:0:99999:7:::\n",
-    "gshadow": "root:*::\ntty:!::\nnogroup:*::\n",
-    "hostname": "box\n",
-    "hosts": "127.0.0.1 localhost box\n::1 localhost\n",
-}
-_FOLDERS = {
-    **dict.fromkeys(("etc", "home", "mnt", "opt", "run", "srv", "var", "var/cache", "var/lib", "var/log"), 0o755),
-    "root": 0o700,
-    "work": 0o755,
-    "tmp": 0o1777,
-    "var/tmp": 0o1777,
-}
 
-
-def stage(plan: BoxPlan, uids: Uids) -> list[str]:
-    """Mounts all that the box is made of; returns the arguments for bubblewrap."""
+def stage(plan: BoxPlan, base: str, uids: Uids, namespace: int) -> list[str]:
+    """Mounts all that the box is made of; returns the arguments for bubblewrap. `namespace`: of the box's users."""
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    layers = [_Shown(path, uids) for path in plan.layers]
-    trees = [(place, _Shown(path, uids)) for place, path in plan.trees]
-    read_only = [(place, _Shown(path, uids)) for place, path in plan.read_only]
+    layers = [_Shown(path, uids, namespace) for path in plan.layers or (base,)]
+    trees = [(place, _Shown(path, uids, namespace)) for place, path in plan.trees]
+    read_only = [(place, _Shown(path, uids, namespace)) for place, path in plan.read_only]
+    if plan.layers and plan.network == "full":
+        read_only.append(("/etc/resolv.conf", _Shown(f"{base}/etc/resolv.conf", uids, namespace)))
     if strange := [shown.path for shown in layers if not shown.is_ours]:
         raise OSError(errno.EINVAL, f"the file system of {strange[0]} cannot show root there as another")
     room = f"size={plan.disk_mb}m,nr_inodes={_INODES_PER_MB * plan.disk_mb}"
     owner = f"uid={uids.root[0]},gid={uids.root[1]}"
     kernel.mount("box", STAGE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"{room},mode=755,{owner}")
-    arguments = ["--bind", _overlay(ROOT, layers, uids), "/"] if layers else _root_of_this_machine(ROOT, plan, uids)
+    arguments = ["--bind", _overlay(ROOT, layers, uids), "/"]
+    if not plan.layers:
+        arguments += _machine_programs()
     shared_memory = _folder(f"{STAGE}/shm", uids, 0o1777)
     arguments += ["--dev", "/dev", "--bind", shared_memory, "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
     arguments += ["--proc", "/proc"]
@@ -84,7 +62,7 @@ class _Shown:
     `is_ours`: its owner is root of the box there. Where that is not to be had, root of the box is a stranger to it.
     """
 
-    def __init__(self, path: str, uids: Uids) -> None:
+    def __init__(self, path: str, uids: Uids, namespace: int) -> None:
         self.path = path
         try:
             self._tree = kernel.open_tree(path, recursive=False)
@@ -94,24 +72,26 @@ class _Shown:
                 raise
             self._tree = kernel.open_tree(path, recursive=True)  # what others mounted in it cannot be taken away
             self._is_recursive = True
-        self.is_ours = self._belongs_to_root(uids)
+        self.is_ours = self._belongs_to_root(uids, namespace)
         kernel.harden(self._tree, recursive=self._is_recursive)
 
-    def _belongs_to_root(self, uids: Uids) -> bool:
-        is_owned_by = os.fstat(self._tree)
+    def _belongs_to_root(self, uids: Uids, namespace: int) -> bool:
+        owner = os.fstat(self._tree)
         if not uids.is_shifted:
-            return is_owned_by.st_uid == 0
-        first_uid, first_gid = uids.root
-        uid_map, gid_map = _swapped(is_owned_by.st_uid, first_uid), _swapped(is_owned_by.st_gid, first_gid)
-        namespace = user_namespace(uid_map, gid_map)
+            return owner.st_uid == 0
+        if owner.st_uid == uids.root[0]:
+            return True  # it is of boxes already
+        uid_map, gid_map = _swapped(owner.st_uid, uids.root[0]), _swapped(owner.st_gid, uids.root[1])
+        is_plain = (uid_map, gid_map) == (uids.uid_map, uids.gid_map)
+        mapping = os.dup(namespace) if is_plain else user_namespace(uid_map, gid_map)
         try:
-            kernel.map_owners(self._tree, namespace)
+            kernel.map_owners(self._tree, mapping)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             return False
         finally:
-            os.close(namespace)
+            os.close(mapping)
         return True
 
     def attach(self, at: str) -> None:
@@ -162,30 +142,11 @@ def _copy(at: str, tree: _Shown, uids: Uids) -> str:
     return at
 
 
-def _root_of_this_machine(at: str, plan: BoxPlan, uids: Uids) -> list[str]:
-    """A root with the programs of this machine, and an /etc that knows nobody."""
-    _folder(at, uids)
-    for name, mode in _FOLDERS.items():
-        _folder(f"{at}/{name}", uids, mode)
-    for name, text in _ETC.items():
-        _file(f"{at}/etc/{name}", text.encode(), uids, mode=0o640 if "shadow" in name else 0o644)
-    if plan.network == "full":
-        _file(f"{at}/etc/resolv.conf", RESOLVER.encode(), uids)
-    arguments = ["--bind", at, "/", "--ro-bind", "/usr", "/usr"]
-    for name in _PROGRAMS:
-        if os.path.islink(f"/{name}"):
-            arguments += ["--symlink", os.readlink(f"/{name}"), f"/{name}"]
-        elif os.path.isdir(f"/{name}"):
+def _machine_programs() -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr"]
+    for name in PROGRAMS:
+        if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}"):
             arguments += ["--ro-bind", f"/{name}", f"/{name}"]
-    for name in _FROM_ETC:
-        place = f"/etc/{name}"
-        with suppress(FileNotFoundError):
-            kind = os.stat(place).st_mode
-            if stat.S_ISDIR(kind):
-                arguments += ["--ro-bind", place, place]
-            elif stat.S_ISREG(kind) and kind & stat.S_IROTH:
-                with open(place, "rb") as file:
-                    _file(f"{at}{place}", file.read(), uids)
     return arguments
 
 
@@ -194,12 +155,3 @@ def _folder(path: str, uids: Uids, mode: int = 0o755) -> str:
     os.chmod(path, mode)  # whatever our umask is
     os.chown(path, *uids.root)
     return path
-
-
-def _file(path: str, content: bytes, uids: Uids, *, mode: int = 0o644) -> None:
-    if not os.path.isdir(parent := os.path.dirname(path)):
-        _folder(parent, uids)
-    with open(path, "wb") as file:
-        file.write(content)
-    os.chmod(path, mode)
-    os.chown(path, *uids.root)

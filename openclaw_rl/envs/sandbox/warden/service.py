@@ -17,9 +17,11 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn, cast
 
 from openclaw_rl.envs.sandbox.warden import kernel, wire
+from openclaw_rl.envs.sandbox.warden.base import PREFIX, make_base, remove_base, sweep_bases
 from openclaw_rl.envs.sandbox.warden.birth import Birth
 from openclaw_rl.envs.sandbox.warden.cgroup import Cgroup, homes_here, sweep
 from openclaw_rl.envs.sandbox.warden.layer import copy_tree
@@ -79,11 +81,12 @@ class _Kept:
 class Warden:
     """One for all boxes of a sandbox."""
 
-    def __init__(self, requests: socket.socket, bubblewrap: str) -> None:
+    def __init__(self, requests: socket.socket, bubblewrap: str, scratch: Path) -> None:
         self._requests = requests
         self._bubblewrap = os.open(bubblewrap, os.O_RDONLY | os.O_CLOEXEC)
         self._uids = uids_here()
         self._homes = homes_here()
+        self._base = scratch / f"{PREFIX}{os.getpid()}"
         self._boxes: dict[int, _Kept] = {}
         self._selector = selectors.DefaultSelector()
         self._awake, wake = os.pipe()
@@ -95,6 +98,8 @@ class Warden:
     def serve(self) -> None:
         """Until the other end is closed, or its process is gone."""
         sweep(self._homes)
+        sweep_bases(self._base.parent)
+        make_base(self._base, self._uids)
         self._selector.register(self._requests, selectors.EVENT_READ)
         self._selector.register(self._awake, selectors.EVENT_READ)
         self._selector.register(os.pidfd_open(os.getppid()), selectors.EVENT_READ)
@@ -109,6 +114,7 @@ class Warden:
                         self._answer(*got)
         finally:
             self._end_all()
+            remove_base(self._base)
 
     def _answer(self, request: dict[str, object], descriptors: list[int]) -> None:
         answers = socket.socket(fileno=descriptors[0])
@@ -143,6 +149,7 @@ class Warden:
         ours, theirs = wire.pair()
         birth = Birth(
             plan=plan,
+            base=str(self._base),
             uids=self._uids,
             cgroup=cgroup,
             counts_memory=bool(self._homes.memory),
@@ -218,10 +225,10 @@ def _tell(answers: socket.socket, error: OSError) -> None:
         wire.send(answers, {"errno": error.errno, "failed": error.strerror or str(error)})
 
 
-def main(bubblewrap: str) -> None:
+def main(bubblewrap: str, scratch: str) -> None:
     """A process of its own, with the socket as its standard input."""
     kernel.wipe_command_line()
     requests = socket.socket(fileno=0)
     gc.disable()
     gc.freeze()  # so that forks share what they only read
-    Warden(requests, bubblewrap).serve()
+    Warden(requests, bubblewrap, Path(scratch)).serve()
