@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -205,6 +206,8 @@ def plan_of(spec: BoxSpec) -> BoxPlan:
     for path in spec.read_only.values():
         if not path.exists():
             raise TaskError(f"{path} is to be in a box, and is not there")
+    if spec.network == "full" and shutil.which("slirp4netns") is None:
+        raise TaskError("a box with a network needs slirp4netns; remedy: apt-get install slirp4netns")
     if spec.gateway:
         gateway_address(spec.gateway)
     return BoxPlan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from contextlib import suppress
@@ -22,7 +23,7 @@ from openclaw_rl.envs.sandbox.warden.uids import Uids, become_root, user_namespa
 class Birth:
     """`box`: the socket of whoever wants it. `bubblewrap`: the program, open. `base`: of `base.py`.
 
-    `warden`: where process 1 is reported, by a pidfd, and when it has moved in, its user and mount namespaces.
+    `warden`: where process 1 is reported, by a pidfd, and when it has moved in, its namespaces.
     """
 
     plan: BoxPlan
@@ -96,7 +97,7 @@ class Birth:
             build_root(self.bubblewrap, arguments)
             os.close(self.bubblewrap)
             os.makedirs(self.plan.workdir, exist_ok=True)
-            self._report_namespaces()
+            self._move_in()
             gifts = [upper]
             if self.plan.door:
                 gifts.append(_listener(self.plan.door).detach())
@@ -117,12 +118,17 @@ class Birth:
         finally:
             os._exit(0)
 
-    def _report_namespaces(self) -> None:
-        namespaces = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt")]
-        wire.send(self.warden, {"moved in": True}, namespaces)
+    def _move_in(self) -> None:
+        """Tells the warden what it needs for errands here, and waits for the network if there is to be one."""
+        up, comes_up = os.pipe()
+        reported = [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC) for kind in ("user", "mnt", "net")]
+        wire.send(self.warden, {"moved in": True}, [*reported, comes_up])
         self.warden.close()
-        for namespace in namespaces:
-            os.close(namespace)
+        for descriptor in (*reported, comes_up):
+            os.close(descriptor)
+        if self.plan.network == "full" and not os.read(up, 1):
+            raise OSError(errno.ENETDOWN, "slirp4netns gave the box no network")
+        os.close(up)
 
     def _close_what_others_have(self) -> None:
         """A fork of the warden has the sockets of all boxes."""

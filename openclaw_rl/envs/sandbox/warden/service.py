@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import os
 import selectors
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from openclaw_rl.envs.sandbox.warden.base import PREFIX, make_base, remove_base,
 from openclaw_rl.envs.sandbox.warden.birth import Birth
 from openclaw_rl.envs.sandbox.warden.cgroup import Cgroup, homes_here, sweep
 from openclaw_rl.envs.sandbox.warden.layer import copy_tree
+from openclaw_rl.envs.sandbox.warden.network import PROGRAM, connect
 from openclaw_rl.envs.sandbox.warden.plan import BoxPlan
 from openclaw_rl.envs.sandbox.warden.porter import run_errand
 from openclaw_rl.envs.sandbox.warden.uids import become_root, uids_here
@@ -37,22 +39,30 @@ class _Kept:
     attendant: int
     link: socket.socket
     cgroup: Cgroup
+    has_network: bool
     first: int = -1
     """A pidfd of process 1."""
     namespaces: tuple[int, int] | None = None
+    """Users, mounts. Known when it has moved in."""
+    network: tuple[int, int] | None = None
+    """For whoever connects it: its namespace, and where to say that it is up."""
     children: set[int] = field(default_factory=set)
     """Its attendant and porters that have not ended."""
     waiting: list[socket.socket] = field(default_factory=list)
     """Who wants to know when it is gone."""
 
-    def look(self) -> None:
-        """Takes what has been reported of its birth."""
+    def look(self) -> bool:
+        """Takes what has been reported of its birth; false when nobody is left to report."""
         with suppress(BlockingIOError):
             while (got := wire.receive(self.link)) is not None:
                 if "born" in got[0]:
                     (self.first,) = got[1]
                 else:
-                    self.namespaces = cast(tuple[int, int], tuple(got[1]))
+                    users, mounts, network, up = got[1]
+                    self.namespaces = (users, mounts)
+                    self.network = (network, up)
+            return False
+        return True
 
     def kill(self) -> None:
         self.look()
@@ -69,7 +79,7 @@ class _Kept:
         self.look()
         self.cgroup.remove()
         self.link.close()
-        for descriptor in (self.first, *(self.namespaces or ())):
+        for descriptor in (self.first, *(self.namespaces or ()), *(self.network or ())):
             if descriptor >= 0:
                 os.close(descriptor)
         for answers in self.waiting:
@@ -84,6 +94,7 @@ class Warden:
     def __init__(self, requests: socket.socket, bubblewrap: str, scratch: Path) -> None:
         self._requests = requests
         self._bubblewrap = os.open(bubblewrap, os.O_RDONLY | os.O_CLOEXEC)
+        self._connector = shutil.which(PROGRAM)
         self._uids = uids_here()
         self._homes = homes_here()
         self._base = scratch / f"{PREFIX}{os.getpid()}"
@@ -108,6 +119,8 @@ class Warden:
                 for key, _ in self._selector.select():
                     if key.fd == self._awake:
                         self._wake()
+                    elif isinstance(key.data, _Kept):
+                        self._welcome(key.data)
                     elif key.fileobj is not self._requests or (got := wire.receive(self._requests)) is None:
                         return
                     else:
@@ -166,7 +179,23 @@ class Warden:
         finally:
             theirs.close()
         ours.setblocking(False)
-        self._boxes[number] = _Kept(attendant=attendant, link=ours, cgroup=cgroup, children={attendant})
+        has_network = plan.network == "full"
+        kept = _Kept(attendant=attendant, link=ours, cgroup=cgroup, has_network=has_network, children={attendant})
+        self._boxes[number] = kept
+        self._selector.register(ours, selectors.EVENT_READ, kept)
+
+    def _welcome(self, kept: _Kept) -> None:
+        """A box reports: process 1 is there, or has moved in, or nobody will report any more."""
+        if not kept.look():
+            self._selector.unregister(kept.link)
+        if (network := kept.network) is None:
+            return
+        kept.network = None
+        if kept.has_network and self._connector and (namespaces := kept.namespaces) is not None:
+            connector, uids = self._connector, self._uids
+            kept.children.add(_fork(lambda: connect(connector, uids, namespaces[0], *network)))
+        for descriptor in network:
+            os.close(descriptor)
 
     def _keep_layer(self, kept: _Kept, upper: int, to: str, answers: socket.socket) -> NoReturn:
         """Owners become those of the box. Where we are root that is a shift; else it takes the box's own view."""
@@ -200,6 +229,8 @@ class Warden:
                 if child == kept.attendant:
                     kept.kill()  # whoever is still on an errand in there
                 if not kept.children:
+                    with suppress(KeyError):  # it was left alone when it had nothing more to say
+                        self._selector.unregister(kept.link)
                     kept.bury()
                     del self._boxes[number]
                 return
