@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-import shutil
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,8 +52,11 @@ def uids_here() -> Uids:
         return Uids(uid_map=shifted, gid_map=shifted, is_shifted=True)
     uid, gid = os.geteuid(), os.getegid()
     uids, gids = _subordinate("/etc/subuid"), _subordinate("/etc/subgid")
-    if uids and gids and shutil.which("newuidmap") and shutil.which("newgidmap"):
-        return Uids(uid_map=((0, uid, 1), (1, *uids)), gid_map=((0, gid, 1), (1, *gids)))
+    if uids and gids:
+        ranged = Uids(uid_map=((0, uid, 1), (1, *uids)), gid_map=((0, gid, 1), (1, *gids)))
+        with suppress(OSError):  # the programs that map them may be missing, or without the rights that they need
+            os.close(user_namespace(ranged.uid_map, ranged.gid_map))
+            return ranged
     return Uids(uid_map=((0, uid, 1),), gid_map=((0, gid, 1),))
 
 
