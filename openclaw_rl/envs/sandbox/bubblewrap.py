@@ -53,6 +53,11 @@ class BubblewrapSandbox:
         self._is_proven = False
         self._is_proving = asyncio.Lock()
 
+    @property
+    def warden(self) -> int | None:
+        """The process that makes boxes and ends with them; none before the first."""
+        return None if self._warden is None else self._warden.pid
+
     def lacks(self) -> str:
         """Makes a box, to see."""
         if not self._is_proven:
@@ -114,6 +119,7 @@ class BubblewrapBox(BoxFiles):
         if (refusal := _refused(command)) is not None:
             return refusal
         async with self._shell_is_free:
+            self._check_open()
             shell = self._shell = self._shell or await self._new_shell()
             try:
                 async with asyncio.timeout(timeout_s):
@@ -133,7 +139,8 @@ class BubblewrapBox(BoxFiles):
             return refusal
         source = _readable(stdin)
         try:
-            running = await self._start([self._program, "-c", command], source, env or {})
+            text = command.encode(errors="replace").decode()  # half a surrogate pair is nothing to hand to a program
+            running = await self._start([self._program, "-c", text], source, env or {})
         finally:
             os.close(source)
         exit_code: int | None = None
@@ -168,6 +175,10 @@ class BubblewrapBox(BoxFiles):
             output.close()
         self.close_files()
 
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise EnvError("the box is closed")
+
     async def _new_shell(self) -> Shell:
         reads, writes = os.pipe()
         arguments = ["--noprofile", "--norc"] if self._program.endswith("bash") else []
@@ -181,8 +192,8 @@ class BubblewrapBox(BoxFiles):
         return Shell(command, writes, self._max_kept)
 
     async def _start(self, argv: list[str], stdin: int, env: Mapping[str, str]) -> Command:
-        if self._box is None or self._closing is not None:
-            raise EnvError("the box is closed")
+        self._check_open()
+        assert self._box is not None, "a box is opened before it is used"
         order = CommandOrder(argv=argv, env=_ENV | dict(self._spec.env) | dict(env), cwd=self._spec.workdir)
         command = await Command.start(self._box, order, stdin=stdin, max_kept=self._max_kept)
         self._outputs = [output for output in self._outputs if not output.is_closed]
@@ -206,6 +217,9 @@ def plan_of(spec: BoxSpec) -> BoxPlan:
     for path in spec.read_only.values():
         if not path.exists():
             raise TaskError(f"{path} is to be in a box, and is not there")
+    limits = spec.limits
+    if min(limits.memory_mb, limits.processes, limits.disk_mb, limits.output_bytes) < 1:
+        raise TaskError(f"the limits of a box are positive numbers, got {limits}")
     if spec.network == "full" and shutil.which("slirp4netns") is None:
         raise TaskError("a box with a network needs slirp4netns; remedy: apt-get install slirp4netns")
     if spec.gateway:
@@ -215,9 +229,9 @@ def plan_of(spec: BoxSpec) -> BoxPlan:
         trees=tuple((place, os.path.abspath(tree)) for place, tree in spec.trees.items()),
         read_only=tuple((place, os.path.abspath(path)) for place, path in spec.read_only.items()),
         workdir=spec.workdir,
-        memory_mb=spec.limits.memory_mb,
-        processes=spec.limits.processes,
-        disk_mb=spec.limits.disk_mb,
+        memory_mb=limits.memory_mb,
+        processes=limits.processes,
+        disk_mb=limits.disk_mb,
         network=spec.network,
         door=(urlsplit(GATEWAY_IN_THE_BOX).port or 0) if spec.gateway else 0,
     )

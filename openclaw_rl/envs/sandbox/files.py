@@ -79,7 +79,7 @@ class BoxFiles:
             raise TaskError("a box without layers shows the programs of this machine, and has no layer to keep")
         place = await asyncio.to_thread(_new_folder, to)
         said, _ = await self._warden.ask({"do": "layer", "box": self._number, "to": place}, (self._upper,))
-        if "failed" in said:
+        if "failed" in _unless_gone(said):
             await asyncio.to_thread(shutil.rmtree, to, ignore_errors=True)
             raise EnvError(f"the layer could not be kept: {said['failed']}")
 
@@ -89,7 +89,8 @@ class BoxFiles:
             self._upper = None
 
     async def _send(self, errand: str, path: str, **more: object) -> tuple[dict[str, object], list[int]]:
-        return await self._warden.ask({"do": errand, "box": self._number, "path": _checked(path), **more})
+        said, files = await self._warden.ask({"do": errand, "box": self._number, "path": _checked(path), **more})
+        return _unless_gone(said), files
 
 
 def _checked(path: str) -> str:
@@ -100,6 +101,12 @@ def _checked(path: str) -> str:
     if not path.startswith("/") or "\0" in path or size > _MAX_PATH:
         raise TaskError(f"a path in a box is absolute, and at most {_MAX_PATH} bytes of text, got {path[:100]!r}")
     return path
+
+
+def _unless_gone(said: dict[str, object]) -> dict[str, object]:
+    if "gone" in said:
+        raise EnvError("the box is gone")
+    return said
 
 
 def _new_folder(folder: Path) -> str:
@@ -130,9 +137,9 @@ def _receive(answers: socket.socket, path: str, to: Path, max_bytes: int) -> Non
         while True:
             got = wire.receive(answers)
             if got is None:
-                raise EnvError("the box is gone: something outside of it ended its processes")
+                raise EnvError("the box is gone: its files could not be copied to the end")
             said, files = got
-            if "failed" in said:
+            if "failed" in _unless_gone(said):
                 raise TaskError(f"{path} cannot be copied out of the box: {said['failed']}")
             if "done" in said:
                 return copy.finish()

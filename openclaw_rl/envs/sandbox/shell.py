@@ -68,8 +68,11 @@ class Shell:
         self._command.output.drain()
 
     async def close(self) -> None:
-        os.close(self._stdin)
-        await self._command.close()
+        """May be called twice: by whoever used it last, and with the box."""
+        if self._stdin >= 0:
+            os.close(self._stdin)
+            self._stdin = -1
+            await self._command.close()
 
     async def _write(self, text: bytes) -> None:
         view = memoryview(text)
