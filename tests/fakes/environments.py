@@ -74,7 +74,7 @@ class CountingEnvironment:
 
 
 class CountingRoom:
-    """Counts what it ran. `num_closes` is 1 in the end, however it ended."""
+    """Counts what it ran. `num_closes` is 1 in the end, however it ended. Ending takes a moment."""
 
     def __init__(self, environment: CountingEnvironment, task: TaskRef, about: str) -> None:
         self.environment = environment
@@ -83,6 +83,8 @@ class CountingRoom:
         self.is_open = False
         self.is_solved = False
         self.num_closes = 0
+        self.num_running = 0
+        self.was_closed_at_work = False
         self.num_evaluations = 0
         self.scripts: list[str] = []
 
@@ -115,7 +117,9 @@ class CountingRoom:
 
     async def close(self) -> None:
         self.num_closes += 1
-        await asyncio.sleep(0)
+        self.was_closed_at_work = self.num_running > 0
+        for _ in range(5):
+            await asyncio.sleep(0)
         self.is_open = False
         self.environment.changed.set()
         if (mark := self._mark) is not None:
@@ -129,6 +133,17 @@ class CountingRoom:
         if self.environment.marks is not None:
             with (self.environment.marks / "ran").open("a") as log:
                 log.write(f"{script}\n")
+        self.num_running += 1
+        try:
+            try:
+                await self._play(script)
+            finally:
+                await asyncio.sleep(0)
+        finally:
+            self.num_running -= 1
+        return f"{script} #{self.environment.ran[script]}"
+
+    async def _play(self, script: str) -> None:
         match script.split(maxsplit=1):
             case ["wait", *_]:
                 await self.environment.gate.wait()
@@ -146,7 +161,6 @@ class CountingRoom:
                 raise asyncio.CancelledError
             case _:
                 await asyncio.sleep(0)
-        return f"{script} #{self.environment.ran[script]}"
 
     @property
     def _mark(self) -> Path | None:

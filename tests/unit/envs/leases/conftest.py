@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
@@ -64,3 +65,5 @@ async def leasing(request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
         yield Leasing(environment=environment, inner=inner, outer=outer)
     assert not environment.open_rooms
     assert all(room.num_closes == 1 for room in environment.rooms), "every room is closed once"
+    assert not any(room.was_closed_at_work for room in environment.rooms)
+    assert not [task for task in asyncio.all_tasks() if "LeasedRoom" in repr(task)], "a closed room beats no more"

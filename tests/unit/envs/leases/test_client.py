@@ -135,6 +135,17 @@ async def test_a_gateway_between_that_finds_no_server_is_asked_again() -> None:
     assert num_asked == 3
 
 
+async def test_a_call_that_still_runs_is_asked_for_as_long_as_the_server_says_so() -> None:
+    statuses = [202, 503, 503, 202, 202, 503, 503, 200]
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(status=statuses.pop(0), text='{"value": null}')
+
+    async with answering(answer) as client:
+        await client.solve("0123", key="k")
+    assert not statuses
+
+
 @pytest.mark.parametrize(
     ("status", "text", "error", "told"),
     [

@@ -117,6 +117,8 @@ class Story:
         assert all(caller.cancelled() or caller.exception() is None for caller in self.callers)
         assert not self.environment.open_rooms
         assert all(room.num_closes == 1 for room in self.environment.rooms), "every room is closed once"
+        assert not any(room.was_closed_at_work for room in self.environment.rooms)
+        assert self.environment.most_open <= CAPACITY
         assert all(number == 1 for number in self.environment.ran.values()), "a command ran twice"
         for what, answers in self.heard.items():
             assert len(what) == 1 or len(set(answers)) == 1, f"{what} was answered in two ways: {answers}"

@@ -112,6 +112,8 @@ async def test_a_key_is_good_for_one_call(leasing: Leasing) -> None:
     await leasing.outer.exec(lease.id, "ls", key="k", timeout_s=1.0, env={})
     with pytest.raises(EnvError, match="key 'k' was used for another call"):
         await leasing.outer.exec(lease.id, "rm notes.txt", key="k", timeout_s=1.0, env={})
+    with pytest.raises(EnvError, match="key 'k' was used for another call"):
+        await leasing.outer.exec(lease.id, "ls", key="k", timeout_s=1.0, env={"LC_ALL": "C"})
     assert await leasing.outer.exec(lease.id, "ls", key="k2", timeout_s=1.0, env={}) == Ran(
         exit_code=0, output="ls #2 1 {}"
     )
@@ -149,8 +151,21 @@ async def test_calls_that_wait_for_one_lease_are_limited(leasing: Leasing) -> No
     await leasing.environment.until(lambda: leasing.environment.ran["wait"] == 1)
     with pytest.raises(EnvBusy, match="16 calls of lease .* are under way"):
         await leasing.inner.step(lease.id, call_of("wait"), key="one too many")
+    again = asyncio.ensure_future(leasing.inner.step(lease.id, call_of("wait"), key="k0"))
+    await asyncio.sleep(0)
     leasing.environment.gate.set()
-    await asyncio.gather(*waiting)
+    assert await again == (await asyncio.gather(*waiting))[0]
+
+
+async def test_a_lease_serves_many_calls_and_not_endlessly_many() -> None:
+    environment = CountingEnvironment()
+    async with LocalEnvServer({"counting": environment}, lambda _: NO_PROGRAMS, capacity=1) as server:
+        lease = await opened(server)
+        for number in range(4096):
+            await server.step(lease.id, call_of("ls"), key=str(number))
+        with pytest.raises(EnvError, match="a lease serves at most 4096 calls of a kind; take another one"):
+            await server.step(lease.id, call_of("ls"), key="one more")
+        assert await server.evaluate(lease.id)
 
 
 async def test_a_full_server_says_so_and_when_to_ask_again(leasing: Leasing) -> None:
@@ -176,6 +191,7 @@ async def test_a_reset_gives_a_fresh_room_and_the_grade_belongs_to_it(leasing: L
     await leasing.outer.solve(lease.id, key="solve")
     assert (await leasing.outer.evaluate(lease.id)).is_solved
     assert (first.num_evaluations, second.num_evaluations) == (1, 1)
+    assert leasing.environment.most_open == 1, "one room was closed before the other was opened"
 
 
 async def test_a_room_that_fails_is_closed_and_the_lease_says_why(leasing: Leasing) -> None:
@@ -268,10 +284,12 @@ async def test_many_episodes_at_once_leave_the_loop_free(leasing: Leasing) -> No
 # Time and endings, which are the same for everybody who asks.
 
 
-async def test_a_lease_without_heartbeats_ends() -> None:
+@pytest.mark.parametrize("order", [("silent", "beating"), ("beating", "silent")])
+async def test_a_lease_without_heartbeats_ends(order: tuple[str, str]) -> None:
     clock, environment = Clock(), CountingEnvironment()
     async with LocalEnvServer({"counting": environment}, lambda _: NO_PROGRAMS, capacity=2, clock=clock) as server:
-        silent, beating = await opened(server, "silent"), await opened(server, "beating")
+        leases = {name: await opened(server, name) for name in order}
+        silent, beating = leases["silent"], leases["beating"]
         clock.now += 59.0
         await server.heartbeat(beating.id)
         clock.now += 1.0
@@ -283,6 +301,9 @@ async def test_a_lease_without_heartbeats_ends() -> None:
         await server.heartbeat(beating.id)
         with pytest.raises(EnvGone, match="the lease of request 'silent' has ended: it had no heartbeat"):
             await server.allocate(task_ref(), request_id="silent")
+        clock.now += 60.0
+        with pytest.raises(EnvGone, match="the lease of request 'beating' has ended: it had no heartbeat"):
+            await server.allocate(task_ref(), request_id="beating")
 
 
 async def test_the_end_of_a_lease_comes_without_anybody_asking() -> None:
