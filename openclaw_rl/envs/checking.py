@@ -49,7 +49,10 @@ async def _check_once(environment: Environment, ref: TaskRef, *, is_solved: bool
     except (TaskError, EnvError) as error:
         return f"{error}{again and f' ({again.strip()})'}", ""
     if grade.failure:
-        return f"{'the solution' if is_solved else 'nothing done'} cannot be graded{again}: {grade.failure}", grade.report
+        return (
+            f"{'the solution' if is_solved else 'nothing done'} cannot be graded{again}: {grade.failure}",
+            grade.report,
+        )
     expected = 1.0 if is_solved else 0.0
     if grade.share != expected:
         what = "the author's solution" if is_solved else "doing nothing"

@@ -7,6 +7,7 @@ They know no task: tracks choose which of them they offer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -69,9 +70,7 @@ def tool(name: str) -> Tool:
     )
 
 
-async def use_tool(
-    box: Box, call: ToolCall, offered: tuple[str, ...], *, workdir: str, command_s: float
-) -> Observation:
+async def use_tool(box: Box, call: ToolCall, offered: Sequence[str], *, workdir: str, command_s: float) -> Observation:
     """`EnvError` where the box failed. `workdir`: where relative paths begin; `command_s`: what a command may take."""
     if call.name not in offered:
         return wrong(f"there is no tool {call.name!r}; call {' or '.join(offered)}")

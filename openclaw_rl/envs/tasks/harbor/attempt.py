@@ -26,9 +26,6 @@ from openclaw_rl.errors import EnvError, TaskError
 AGENT_TIMEOUT_S = 600.0
 """For a task that names none."""
 
-RUNS_ON_MACHINE = ("runs_on", "machine")
-"""In `[metadata]`: the author's word that the programs of any Linux machine will do for this task's image."""
-
 
 def limits_of(plan: BoxPlan) -> BoxLimits:
     """What the task gives, or else what boxes have."""
@@ -135,7 +132,7 @@ class HarborAttempt:
 
     async def _make_image(self, plan: BoxPlan) -> Image:
         delivered = [path for step in self._task.steps for path in step.artifacts]
-        on_machine = self._task.config.metadata.get(RUNS_ON_MACHINE[0]) == RUNS_ON_MACHINE[1]
+        on_machine = self._task.config.own.runs_on == "machine"
         image = await self._images.image(plan, on_machine=on_machine, delivered=delivered)
         return replace(image, env={**image.env, **resolved(plan.table.env, "[environment] env")})
 

@@ -108,9 +108,7 @@ def read_task(folder: Path) -> HarborTask:
     if not (folder / "environment").is_dir():
         raise TaskError(f"{folder.name} has no folder environment/; make one, empty where the task needs no files")
     tables = config.steps or (None,)
-    task = HarborTask(folder=folder, config=config, steps=tuple(_step(folder, config, table) for table in tables))
-    split_of(task)
-    return task
+    return HarborTask(folder=folder, config=config, steps=tuple(_step(folder, config, table) for table in tables))
 
 
 def _step(folder: Path, config: TaskToml, table: StepTable | None) -> HarborStep:
@@ -183,13 +181,11 @@ def _without_canary(text: str) -> str:
 
 
 def split_of(task: HarborTask) -> Split:
-    """As `[metadata] split` says, "train" or "held_out"; else by a hash of the name, a fifth of all held out."""
+    """As `[metadata] split` says: everything but "train" is held out. Else by a hash of the name, a fifth held out."""
     said = task.config.metadata.get("split")
-    if said == "train" or said == "held_out":
-        return said
-    if said is not None:
-        raise TaskError(f'{task.name}: [metadata] split is "train" or "held_out", got {said!r}')
-    return hashed_split(task.name)
+    if said is None:
+        return hashed_split(task.name)
+    return "train" if said == "train" else "held_out"
 
 
 def hashed_split(name: str) -> Split:

@@ -5,9 +5,9 @@
     Dockerfile, runs_on = "machine" the programs of this machine, and what COPY says (`placing`)
     neither                         the programs of this machine, and environment/ in the working directory
 
-`[metadata] runs_on = "machine"` is the author's word that any Linux programs will do; a Dockerfile without it is never
-done on other programs than those of its image. Layers are named after everything that led to them, so tasks whose
-recipes begin alike share the beginning.
+`runs_on = "machine"` in `[metadata.openclaw_rl]` is the author's word that any Linux programs will do; a Dockerfile
+without it is never done on other programs than those of its image. Layers are named after everything that led to them,
+so tasks whose recipes begin alike share the beginning.
 """
 
 from __future__ import annotations

@@ -217,6 +217,23 @@ class StepTable(_Table):
     artifacts: Artifacts = ()
 
 
+class OwnTable(_Table):
+    """`[metadata.openclaw_rl]`: what Harbor has no word for.
+
+    `runs_on = "machine"`: the author's word that the programs of any Linux machine will do, whatever the image.
+    `opening`: how an attempt begins, by a name that its track knows.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    runs_on: Literal["image", "machine"] = "image"
+    opening: str = ""
+
+
+class _Metadata(_Table):
+    openclaw_rl: OwnTable = OwnTable()
+
+
 class TaskToml(_Table):
     """All of it."""
 
@@ -238,6 +255,10 @@ class TaskToml(_Table):
             return raw
         return {"schema_version": raw["version"]} | {key: value for key, value in raw.items() if key != "version"}
 
+    @property
+    def own(self) -> OwnTable:
+        return _Metadata.model_validate(self.metadata).openclaw_rl
+
     @field_validator("steps")
     @classmethod
     def _have_names_of_their_own(cls, steps: tuple[StepTable, ...]) -> tuple[StepTable, ...]:
@@ -249,7 +270,9 @@ class TaskToml(_Table):
 def parse_task_toml(text: str, where: str) -> TaskToml:
     """`TaskError` names `where` the text is from, and every value that is wrong."""
     try:
-        return TaskToml.model_validate(tomllib.loads(text))
+        config = TaskToml.model_validate(tomllib.loads(text))
+        _Metadata.model_validate(config.metadata)
+        return config
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{where} is not TOML: {error}") from None
     except RecursionError:
