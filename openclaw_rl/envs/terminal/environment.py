@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from openclaw_rl.envs.registry import EnvMeans
+from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.tasks.harbor.attempt import HarborAttempt
 from openclaw_rl.envs.tasks.harbor.datasets import find_task, find_tasks
 from openclaw_rl.envs.tasks.harbor.directory import hashed_split, read_task, split_of
@@ -28,11 +29,11 @@ class TerminalEnvironment:
 
     name = "terminal"
 
-    def __init__(self, means: EnvMeans) -> None:
-        self._rollout = means.rollout
-        self._sandbox = means.sandbox
-        self._cache = means.cache / "terminal"
-        self._images = Images(means.sandbox, means.cache)
+    def __init__(self, *, rollout: RolloutConfig, sandbox: Sandbox, cache: Path) -> None:
+        self._rollout = rollout
+        self._sandbox = sandbox
+        self._cache = cache / "terminal"
+        self._images = Images(sandbox, cache)
 
     def sources(self) -> Sequence[TaskSource]:
         return [
