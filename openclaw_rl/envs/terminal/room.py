@@ -15,7 +15,7 @@ from pathlib import Path
 
 from openclaw_rl.envs.tasks.harbor.attempt import AGENT_TIMEOUT_S, HarborAttempt
 from openclaw_rl.envs.tasks.harbor.rewards import REWARD
-from openclaw_rl.envs.tasks.harbor.verifying import Verdict
+from openclaw_rl.envs.tasks.harbor.verifying import Verified
 from openclaw_rl.envs.terminal.openings import SUBMIT, start
 from openclaw_rl.envs.tools import told, use_tool, wrong
 from openclaw_rl.errors import EnvError, TaskError
@@ -115,7 +115,7 @@ def command_in(arguments: str) -> str:
     return command if found or "\n" not in command else ""
 
 
-def graded(verdict: Verdict) -> Grade:
+def graded(verdict: Verified) -> Grade:
     """Harbor's rewards as a grade."""
     own = verdict.rewards[REWARD]
     is_share = 0.0 <= own <= 1.0

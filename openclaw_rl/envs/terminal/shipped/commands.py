@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from openclaw_rl.envs.terminal.shipped.draft import FOLDER, GONE, Draft
-from openclaw_rl.envs.terminal.shipped.words import Words
+from openclaw_rl.envs.terminal.shipped.words import TaskWords
 
 
-def create(words: Words) -> Draft:
+def create(words: TaskWords) -> Draft:
     name = words.file()
     return Draft(
         kind="create",
@@ -17,7 +17,7 @@ def create(words: Words) -> Draft:
     )
 
 
-def mkdir(words: Words) -> Draft:
+def mkdir(words: TaskWords) -> Draft:
     name = words.folder() + words.one_of(("", "", "_2", "_new"))
     return Draft(
         kind="mkdir",
@@ -28,7 +28,7 @@ def mkdir(words: Words) -> Draft:
     )
 
 
-def copy(words: Words) -> Draft:
+def copy(words: TaskWords) -> Draft:
     old, new = words.files(2)
     text = words.lines(1, 3)
     return Draft(
@@ -40,7 +40,7 @@ def copy(words: Words) -> Draft:
     )
 
 
-def rename(words: Words) -> Draft:
+def rename(words: TaskWords) -> Draft:
     old, new = words.files(2)
     text = words.lines(1, 3)
     return Draft(
@@ -52,7 +52,7 @@ def rename(words: Words) -> Draft:
     )
 
 
-def delete(words: Words) -> Draft:
+def delete(words: TaskWords) -> Draft:
     wanted, other = words.extensions(2)
     nouns = words.nouns(4)
     gone = [f"{noun}.{wanted}" for noun in nouns[:2]]
@@ -65,7 +65,7 @@ def delete(words: Words) -> Draft:
     )
 
 
-def move_into(words: Words) -> Draft:
+def move_into(words: TaskWords) -> Draft:
     name, folder, text = words.file(), words.folder(), words.lines(1, 3)
     return Draft(
         kind="move_into",

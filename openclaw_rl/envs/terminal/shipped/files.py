@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from openclaw_rl.envs.terminal.shipped.draft import FOLDER, GONE, Draft
-from openclaw_rl.envs.terminal.shipped.words import Words
+from openclaw_rl.envs.terminal.shipped.words import TaskWords
 
 
-def write_line(words: Words) -> Draft:
+def write_line(words: TaskWords) -> Draft:
     name, text = words.file(), " ".join(words.words(4))
     return Draft(
         kind="write_line",
@@ -17,7 +17,7 @@ def write_line(words: Words) -> Draft:
     )
 
 
-def nested_folders(words: Words) -> Draft:
+def nested_folders(words: TaskWords) -> Draft:
     outer, inner, name = words.folder(), words.folder(), words.file()
     return Draft(
         kind="nested_folders",
@@ -28,7 +28,7 @@ def nested_folders(words: Words) -> Draft:
     )
 
 
-def copy_all(words: Words) -> Draft:
+def copy_all(words: TaskWords) -> Draft:
     folder, extension = words.folder(), words.extension()
     nouns = words.nouns(4)
     copied = {f"{noun}.{extension}": words.lines(1, 3) for noun in nouns[:3]}
@@ -42,7 +42,7 @@ def copy_all(words: Words) -> Draft:
     )
 
 
-def rename_extension(words: Words) -> Draft:
+def rename_extension(words: TaskWords) -> Draft:
     old, new = words.extensions(2)
     texts = {noun: words.lines(1, 3) for noun in words.nouns(3)}
     return Draft(
@@ -54,7 +54,7 @@ def rename_extension(words: Words) -> Draft:
     )
 
 
-def delete_empty(words: Words) -> Draft:
+def delete_empty(words: TaskWords) -> Draft:
     names = words.files(5)
     number = words.random.randint(2, 3)
     return Draft(
@@ -66,7 +66,7 @@ def delete_empty(words: Words) -> Draft:
     )
 
 
-def append_line(words: Words) -> Draft:
+def append_line(words: TaskWords) -> Draft:
     name, before, text = words.file(), words.lines(2, 5), " ".join(words.words(3))
     return Draft(
         kind="append_line",
@@ -77,19 +77,19 @@ def append_line(words: Words) -> Draft:
     )
 
 
-def count_lines(words: Words) -> Draft:
+def count_lines(words: TaskWords) -> Draft:
     name, text = words.file(), words.lines(3, 30)
     return _answer(
         "count_lines", f"How many lines does {name} have?", {name: text}, len(text.splitlines()), f"wc -l < {name}"
     )
 
 
-def count_words(words: Words) -> Draft:
+def count_words(words: TaskWords) -> Draft:
     name, text = words.file(), words.lines(3, 12)
     return _answer("count_words", f"How many words are in {name}?", {name: text}, len(text.split()), f"wc -w < {name}")
 
 
-def count_matches(words: Words) -> Draft:
+def count_matches(words: TaskWords) -> Draft:
     name, text = words.file(), words.lines(8, 25)
     word = words.one_of(text.split())
     number = sum(word in line for line in text.splitlines())
@@ -97,11 +97,11 @@ def count_matches(words: Words) -> Draft:
     return _answer("count_matches", question, {name: text}, number, f"grep -c {word} {name}")
 
 
-def largest(words: Words) -> Draft:
+def largest(words: TaskWords) -> Draft:
     return _by_size(words, "largest", "head")
 
 
-def sort_lines(words: Words) -> Draft:
+def sort_lines(words: TaskWords) -> Draft:
     name, new = words.files(2)
     lines = [f"{word}\n" for word in words.words(words.random.randint(5, 12))]
     return Draft(
@@ -113,7 +113,7 @@ def sort_lines(words: Words) -> Draft:
     )
 
 
-def unique_lines(words: Words) -> Draft:
+def unique_lines(words: TaskWords) -> Draft:
     name, new = words.files(2)
     lines = [f"{word}\n" for word in words.words(words.random.randint(10, 20))]
     return Draft(
@@ -125,7 +125,7 @@ def unique_lines(words: Words) -> Draft:
     )
 
 
-def join_files(words: Words) -> Draft:
+def join_files(words: TaskWords) -> Draft:
     first, second, new = words.files(3)
     texts = words.lines(1, 4), words.lines(1, 4)
     return Draft(
@@ -137,7 +137,7 @@ def join_files(words: Words) -> Draft:
     )
 
 
-def replace_word(words: Words) -> Draft:
+def replace_word(words: TaskWords) -> Draft:
     name, text = words.file(), words.lines(4, 10)
     old, new = words.one_of(text.split()), words.person()
     return Draft(
@@ -149,11 +149,11 @@ def replace_word(words: Words) -> Draft:
     )
 
 
-def extract_column(words: Words) -> Draft:
+def extract_column(words: TaskWords) -> Draft:
     return _column(words, "extract_column", "csv", ",", "-d, ")
 
 
-def sum_column(words: Words) -> Draft:
+def sum_column(words: TaskWords) -> Draft:
     name = f"{words.noun()}.csv"
     rows = [(person, words.random.randint(1, 99)) for person in words.people(5)]
     text = "name,points\n" + "".join(f"{person},{points}\n" for person, points in rows)
@@ -164,11 +164,11 @@ def sum_column(words: Words) -> Draft:
     )
 
 
-def smallest(words: Words) -> Draft:
+def smallest(words: TaskWords) -> Draft:
     return _by_size(words, "smallest", "tail")
 
 
-def extract_tabbed(words: Words) -> Draft:
+def extract_tabbed(words: TaskWords) -> Draft:
     return _column(words, "extract_tabbed", "tsv", "\t", "")
 
 
@@ -182,7 +182,7 @@ def _answer(kind: str, question: str, before: dict[str, str], answer: object, co
     )
 
 
-def _by_size(words: Words, kind: str, end: str) -> Draft:
+def _by_size(words: TaskWords, kind: str, end: str) -> Draft:
     sizes = words.random.sample(range(20, 400), 5)
     before = {name: "x" * (size - 1) + "\n" for name, size in zip(words.files(5), sizes, strict=True)}
     best = (max if kind == "largest" else min)(before, key=lambda name: len(before[name]))
@@ -195,7 +195,7 @@ def _by_size(words: Words, kind: str, end: str) -> Draft:
     )
 
 
-def _column(words: Words, kind: str, extension: str, separator: str, option: str) -> Draft:
+def _column(words: TaskWords, kind: str, extension: str, separator: str, option: str) -> Draft:
     name, new = f"{words.noun()}.{extension}", "names.txt"
     rows = [(str(number), person, words.words(1)[0]) for number, person in enumerate(words.people(6), start=1)]
     return Draft(

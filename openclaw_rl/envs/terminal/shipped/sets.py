@@ -15,10 +15,10 @@ from random import Random
 
 from openclaw_rl.envs.terminal.shipped import commands, files
 from openclaw_rl.envs.terminal.shipped.draft import Draft, write_task
-from openclaw_rl.envs.terminal.shipped.words import Words
+from openclaw_rl.envs.terminal.shipped.words import TaskWords
 from openclaw_rl.types import Split
 
-Family = Callable[[Words], Draft]
+Family = Callable[[TaskWords], Draft]
 
 _MOST_DRAWN = 50
 
@@ -83,7 +83,7 @@ def _different(family: Family, split: Split, number: int, *, seed: str) -> list[
     """So many drafts that no two are the same."""
     found: dict[str, Draft] = {}
     for at in range(_MOST_DRAWN * number):
-        draft = family(Words(random=Random(f"{seed} {split} {at}"), split=split))
+        draft = family(TaskWords(random=Random(f"{seed} {split} {at}"), split=split))
         found.setdefault(repr(draft), draft)
         if len(found) == number:
             return list(found.values())

@@ -30,7 +30,7 @@ _EXTENSIONS: dict[Split, str] = {"train": "txt md csv log tmp json", "held_out":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
+class TaskWords:
     """Names for one task, drawn from those of its split."""
 
     random: Random
