@@ -10,6 +10,7 @@ from typing import TypeVar
 from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.harness.builtin import BuiltinAgent
 from openclaw_rl.envs.sandbox.box import Sandbox
+from openclaw_rl.envs.terminal.environment import TerminalEnvironment
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.plugins import load_named
 from openclaw_rl.protocols import Environment, Harness
@@ -26,7 +27,9 @@ class EnvMeans:
     cache: Path
 
 
-ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {}
+ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
+    "terminal": lambda means: TerminalEnvironment(rollout=means.rollout, sandbox=means.sandbox, cache=means.cache),
+}
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {
     BuiltinAgent.name: lambda means: BuiltinAgent(max_turns=means.rollout.max_turns, max_steps=means.rollout.max_steps),

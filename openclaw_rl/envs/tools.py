@@ -7,6 +7,7 @@ They know no task: tracks choose which of them they offer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -31,31 +32,31 @@ def _without_nul(text: str) -> str:
 _Argument = Annotated[str, AfterValidator(_without_nul)]
 
 
-class _Call(BaseModel):
+class _BoxCall(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class Shell(_Call):
+class ShellCall(_BoxCall):
     """Runs a command in a shell that keeps its directory and its variables between calls."""
 
     command: _Argument = Field(description="What bash runs.")
 
 
-class WriteFile(_Call):
+class WriteFileCall(_BoxCall):
     """Writes a whole file, and the folders on the way to it."""
 
     path: _Argument = Field(description="The file, absolute or below the working directory.", min_length=1)
     content: str = Field(description="Everything that is in the file afterwards.")
 
 
-class View(_Call):
+class ViewCall(_BoxCall):
     """Shows a text file, at most 200 lines of it."""
 
     path: _Argument = Field(description="The file, absolute or below the working directory.", min_length=1)
     offset: int = Field(default=1, ge=1, description="The first line that is shown.")
 
 
-CALLS: dict[str, type[_Call]] = {"shell": Shell, "write_file": WriteFile, "view": View}
+CALLS: dict[str, type[_BoxCall]] = {"shell": ShellCall, "write_file": WriteFileCall, "view": ViewCall}
 
 
 def tool(name: str) -> Tool:
@@ -69,9 +70,7 @@ def tool(name: str) -> Tool:
     )
 
 
-async def use_tool(
-    box: Box, call: ToolCall, offered: tuple[str, ...], *, workdir: str, command_s: float
-) -> Observation:
+async def use_tool(box: Box, call: ToolCall, offered: Sequence[str], *, workdir: str, command_s: float) -> Observation:
     """`EnvError` where the box failed. `workdir`: where relative paths begin; `command_s`: what a command may take."""
     if call.name not in offered:
         return wrong(f"there is no tool {call.name!r}; call {' or '.join(offered)}")
@@ -82,11 +81,11 @@ async def use_tool(
         place = ".".join(map(str, first["loc"])) or "the arguments"
         return wrong(f"{call.name}: {place}: {first['msg'].removeprefix('Value error, ')}")
     match asked:
-        case Shell():
+        case ShellCall():
             return told(await box.shell(asked.command, timeout_s=command_s), command_s)
-        case WriteFile():
+        case WriteFileCall():
             return await _write(box, str(PurePosixPath(workdir, asked.path)), asked.content)
-        case View():
+        case ViewCall():
             return await _view(box, str(PurePosixPath(workdir, asked.path)), asked.offset)
         case _:
             raise AssertionError(asked)

@@ -1,7 +1,7 @@
 """Sources of terminal tasks -> tasks, and rooms in which they are attempted.
 
-A source is the name of a set that we ship, or a folder with Harbor task directories. `rollout.task_type` leaves the
-tasks of one kind: those whose category or tags name it.
+A source is the name of a set that we ship (none: `commands`), or a folder with Harbor task directories.
+`rollout.task_type` leaves the tasks of one kind: those whose category or tags name it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from openclaw_rl.envs.registry import EnvMeans
+from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.tasks.harbor.attempt import HarborAttempt
 from openclaw_rl.envs.tasks.harbor.datasets import find_task, find_tasks
 from openclaw_rl.envs.tasks.harbor.directory import hashed_split, read_task, split_of
 from openclaw_rl.envs.tasks.harbor.images import Images
 from openclaw_rl.envs.terminal.room import TerminalRoom
+from openclaw_rl.envs.terminal.shipped.sets import SETS, written
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Task, TaskRef, TaskSource
+
+DEFAULT_SET = "commands"
 
 
 class TerminalEnvironment:
@@ -25,14 +29,17 @@ class TerminalEnvironment:
 
     name = "terminal"
 
-    def __init__(self, means: EnvMeans) -> None:
-        self._rollout = means.rollout
-        self._sandbox = means.sandbox
-        self._cache = means.cache / "terminal"
-        self._images = Images(means.sandbox, means.cache)
+    def __init__(self, *, rollout: RolloutConfig, sandbox: Sandbox, cache: Path) -> None:
+        self._rollout = rollout
+        self._sandbox = sandbox
+        self._cache = cache / "terminal"
+        self._images = Images(sandbox, cache)
 
     def sources(self) -> Sequence[TaskSource]:
-        return ()
+        return [
+            TaskSource(name=name, about=one.about, num_train=one.total["train"], num_held_out=one.total["held_out"])
+            for name, one in SETS.items()
+        ]
 
     async def tasks(self, source: str) -> Sequence[Task]:
         return await asyncio.to_thread(self._tasks, source)
@@ -54,15 +61,19 @@ class TerminalEnvironment:
         return found
 
     def _folder(self, source: str) -> Path:
-        return Path(source)
+        """Blocking the first time that a set of ours is asked for."""
+        name = source or DEFAULT_SET
+        return written(name, self._cache) if name in SETS else Path(name).expanduser()
 
     async def room(self, task: TaskRef, *, gateway: str, programs: Mapping[str, Path]) -> TerminalRoom:
         folder = await asyncio.to_thread(lambda: find_task(self._folder(task.source), task.name))
-        attempt = HarborAttempt(
-            await asyncio.to_thread(read_task, folder),
-            sandbox=self._sandbox,
-            images=self._images,
-            scratch=self._cache / "attempts",
-        )
+        found = await asyncio.to_thread(read_task, folder)
+        attempt = HarborAttempt(found, sandbox=self._sandbox, images=self._images, scratch=self._cache / "attempts")
         await attempt.prepare()
-        return TerminalRoom(attempt, gateway=gateway, programs=programs, max_steps=self._rollout.max_steps)
+        return TerminalRoom(
+            attempt,
+            opening=found.config.own.opening,
+            gateway=gateway,
+            programs=programs,
+            max_steps=self._rollout.max_steps,
+        )

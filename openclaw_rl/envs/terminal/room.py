@@ -8,32 +8,37 @@ A task of several steps has the tool `next_step` beside the others: it grades wh
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 
 from openclaw_rl.envs.tasks.harbor.attempt import AGENT_TIMEOUT_S, HarborAttempt
 from openclaw_rl.envs.tasks.harbor.rewards import REWARD
-from openclaw_rl.envs.tasks.harbor.verifying import Verdict
-from openclaw_rl.envs.tools import tool, use_tool, wrong
+from openclaw_rl.envs.tasks.harbor.verifying import Verified
+from openclaw_rl.envs.terminal.openings import SUBMIT, start
+from openclaw_rl.envs.tools import told, use_tool, wrong
 from openclaw_rl.errors import EnvError, TaskError
-from openclaw_rl.types import Grade, Message, Observation, Opening, Ran, Tool, ToolCall
+from openclaw_rl.types import Grade, Json, Message, Observation, Opening, Ran, Tool, ToolCall
 
 COMMAND_S = 120.0
 
-_TOOLS = ("shell", "write_file", "view")
 _NEXT_STEP = Tool(
     name="next_step",
     description="Call this when the present step is done: it is graded, and you are told the next one.",
     parameters={"type": "object", "properties": {}, "required": []},
 )
+_FENCED = re.compile(r"```[a-z]*\n(.*?)\n?```", re.DOTALL)
 
 
 class TerminalRoom:
     """`protocols.Room` over one attempt."""
 
-    def __init__(self, attempt: HarborAttempt, *, gateway: str, programs: Mapping[str, Path], max_steps: int) -> None:
+    def __init__(
+        self, attempt: HarborAttempt, *, opening: str, gateway: str, programs: Mapping[str, Path], max_steps: int
+    ) -> None:
         self._attempt = attempt
+        self._start = start(opening, attempt.image.workdir)
         self._gateway = gateway
         self._programs = programs
         self._max_steps = max_steps
@@ -42,15 +47,10 @@ class TerminalRoom:
     async def open(self) -> Opening:
         await self._attempt.start(gateway=self._gateway, programs=self._programs)
         self._num_steps = 0
-        system = files("openclaw_rl.envs.terminal").joinpath("system.txt").read_text("utf-8").strip()
         step = self._attempt.step
-        has_steps = not self._attempt.is_at_last
         return Opening(
-            messages=(
-                Message(role="system", content=system.replace("{workdir}", self._attempt.image.workdir)),
-                Message(role="user", content=step.instruction),
-            ),
-            tools=(*map(tool, _TOOLS), *((_NEXT_STEP,) if has_steps else ())),
+            messages=(*self._start.messages, Message(role="user", content=step.instruction.strip())),
+            tools=self._start.tools if self._attempt.is_at_last else (*self._start.tools, _NEXT_STEP),
             workdir=self._attempt.image.workdir,
             timeout_s=step.agent.timeout_sec or AGENT_TIMEOUT_S,
         )
@@ -62,10 +62,13 @@ class TerminalRoom:
         if self._num_steps >= self._max_steps:
             return Observation(content=f"[no more than {self._max_steps} calls]", is_error=True, is_done=True)
         self._num_steps += 1
+        offered = [one.name for one in self._start.tools]
         if call.name == _NEXT_STEP.name:
             return await self._next_step()
+        if call.name == SUBMIT.name and SUBMIT.name in offered:
+            return await self._answered(call.arguments)
         attempt = self._attempt
-        return await use_tool(attempt.box, call, _TOOLS, workdir=attempt.image.workdir, command_s=COMMAND_S)
+        return await use_tool(attempt.box, call, offered, workdir=attempt.image.workdir, command_s=COMMAND_S)
 
     async def run(self, command: str, *, timeout_s: float, env: Mapping[str, str]) -> Ran:
         if not self._attempt.is_at_last:
@@ -88,10 +91,31 @@ class TerminalRoom:
             return wrong("this is the last step; say so when it is done")
         if not await self._attempt.advance():
             return Observation(content="The step was not done well enough to go on.", is_done=True)
-        return Observation(content=self._attempt.step.instruction)
+        return Observation(content=self._attempt.step.instruction.strip())
+
+    async def _answered(self, arguments: str) -> Observation:
+        command = command_in(arguments)
+        if not command:
+            return Observation(content="the answer is one command", is_error=True, is_done=True)
+        seen = told(await self._attempt.box.shell(command, timeout_s=COMMAND_S), COMMAND_S)
+        return Observation(content=seen.content, is_error=seen.is_error, is_done=True)
 
 
-def graded(verdict: Verdict) -> Grade:
+def command_in(arguments: str) -> str:
+    """The command of a submitted answer: what is fenced in it, or the answer where it is one line; else empty."""
+    try:
+        raw: Json = json.loads(arguments)
+    except ValueError:
+        return ""
+    answer = raw.get("answer") if isinstance(raw, dict) else None
+    if not isinstance(answer, str) or "\0" in answer:
+        return ""
+    found = _FENCED.search(answer)
+    command = found[1].strip() if found else answer.strip()
+    return command if found or "\n" not in command else ""
+
+
+def graded(verdict: Verified) -> Grade:
     """Harbor's rewards as a grade."""
     own = verdict.rewards[REWARD]
     is_share = 0.0 <= own <= 1.0

@@ -16,21 +16,18 @@ from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import Box, BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.tasks.harbor.carrying import carry, deliver
-from openclaw_rl.envs.tasks.harbor.directory import BoxPlan, HarborStep, HarborTask
+from openclaw_rl.envs.tasks.harbor.directory import BoxSource, HarborStep, HarborTask
 from openclaw_rl.envs.tasks.harbor.images import Image, Images
 from openclaw_rl.envs.tasks.harbor.needs import agent_network, check_needs, resolved, verifier_network
 from openclaw_rl.envs.tasks.harbor.rewards import combined, is_enough
-from openclaw_rl.envs.tasks.harbor.verifying import LOG_FOLDERS, Verdict, gathered, verify
+from openclaw_rl.envs.tasks.harbor.verifying import LOG_FOLDERS, Verified, gathered, verify
 from openclaw_rl.errors import EnvError, TaskError
 
 AGENT_TIMEOUT_S = 600.0
 """For a task that names none."""
 
-RUNS_ON_MACHINE = ("runs_on", "machine")
-"""In `[metadata]`: the author's word that the programs of any Linux machine will do for this task's image."""
 
-
-def limits_of(plan: BoxPlan) -> BoxLimits:
+def limits_of(plan: BoxSource) -> BoxLimits:
     """What the task gives, or else what boxes have."""
     usual = BoxLimits()
     return replace(
@@ -50,7 +47,7 @@ class HarborAttempt:
         self._box: Box | None = None
         self._image: Image | None = None
         self._at = 0
-        self._verdicts: dict[int, Verdict] = {}
+        self._verdicts: dict[int, Verified] = {}
 
     @property
     def step(self) -> HarborStep:
@@ -116,13 +113,13 @@ class HarborAttempt:
         await self._prepare_step()
         return True
 
-    async def verdict(self) -> Verdict:
+    async def verdict(self) -> Verified:
         """Of the whole attempt. The steps that an agent did not come to are graded as it left them."""
         while await self.advance():
             pass
         verdicts = [self._verdicts[at] for at in sorted(self._verdicts)]
         rewards = combined([one.rewards for one in verdicts], self._task.strategy)
-        return Verdict(rewards=rewards, output=verdicts[-1].output)
+        return Verified(rewards=rewards, output=verdicts[-1].output)
 
     async def close(self) -> None:
         """Nothing of the attempt is left. May be called twice."""
@@ -133,9 +130,9 @@ class HarborAttempt:
             await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
             self._home = None
 
-    async def _make_image(self, plan: BoxPlan) -> Image:
+    async def _make_image(self, plan: BoxSource) -> Image:
         delivered = [path for step in self._task.steps for path in step.artifacts]
-        on_machine = self._task.config.metadata.get(RUNS_ON_MACHINE[0]) == RUNS_ON_MACHINE[1]
+        on_machine = self._task.config.own.runs_on == "machine"
         image = await self._images.image(plan, on_machine=on_machine, delivered=delivered)
         return replace(image, env={**image.env, **resolved(plan.table.env, "[environment] env")})
 
@@ -164,7 +161,7 @@ class HarborAttempt:
         if ran.exit_code is None:
             raise TaskError(f"the solution of {self._task.name} did not end within {timeout_s:g} s")
 
-    async def _graded(self) -> Verdict:
+    async def _graded(self) -> Verified:
         step, plan = self.step, self._task.plan
         for hook in step.verifier.collect:
             await self._expect(hook.command, "what collects the agent's work failed", timeout_s=hook.timeout_sec)

@@ -19,13 +19,15 @@ import asyncio
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import ParamSpec
 
 from openclaw_rl.envs.sandbox.box import Box
 from openclaw_rl.envs.tasks.harbor.images import Image
 from openclaw_rl.envs.tasks.harbor.placing import SYSTEM_FOLDERS
+from openclaw_rl.errors import EnvError
 
 PUBLISHED = "/logs/artifacts"
 """Where any agent may leave what it delivers."""
@@ -36,20 +38,28 @@ _STARTERS = frozenset(
 )
 """Names that Python and pytest look for by themselves."""
 
+_TELL_LINKS = r"""
+find "$PLACE" -type l -exec sh -c 'for one; do printf "%s\0%s\0" "$one" "$(readlink "$one")"; done' x {} +
+"""
+
+_Given = ParamSpec("_Given")
+
 
 async def carry(box: Box, image: Image, to: Path, *, delivered: Sequence[str], max_bytes: int) -> Image:
     """All that the agent left, but for what a grader would trip over. `to` is an empty folder for it."""
     root = to / "root"
     if image.layers:
         await box.keep_layer(root)
-        await asyncio.to_thread(_prune, root, delivered)
+        await _sorted_out(_prune, root, delivered)
         return replace(image, layers=(*image.layers, root))
-    for place in image.trees:
-        await box.copy_out(place, root / place.strip("/"), max_bytes=max_bytes)
-    await asyncio.to_thread(_prune, root, delivered)
-    for place, tree in image.trees.items():
-        await asyncio.to_thread(_restore, tree, root / place.strip("/"))
-    return replace(image, trees={place: root / place.strip("/") for place in image.trees})
+    trees = {place: root / place.strip("/") for place in image.trees}
+    for place, carried in trees.items():
+        await box.copy_out(place, carried, max_bytes=max_bytes)
+        await _sorted_out(_link, carried, place, await _links(box, place))
+    await _sorted_out(_prune, root, delivered)
+    for place, carried in trees.items():
+        await _sorted_out(_restore, image.trees[place], carried)
+    return replace(image, trees=trees)
 
 
 async def deliver(box: Box, image: Image, to: Path, *, delivered: Sequence[str], max_bytes: int) -> Image:
@@ -62,13 +72,35 @@ async def deliver(box: Box, image: Image, to: Path, *, delivered: Sequence[str],
     await asyncio.to_thread(root.mkdir, exist_ok=True)
     if image.layers:
         return replace(image, layers=(*image.layers, root))
-    return replace(image, trees=await asyncio.to_thread(_merged, image, root, to / "trees"))
+    await _sorted_out(_merge, image, root, to / "trees")
+    return replace(image, trees={f"/{name}": to / "trees" / name for name in os.listdir(to / "trees")})
 
 
-def _merged(image: Image, over: Path, to: Path) -> dict[str, Path]:
+async def _sorted_out(do: Callable[_Given, None], *given: _Given.args, **named: _Given.kwargs) -> None:
+    try:
+        await asyncio.to_thread(do, *given, **named)
+    except OSError as error:  # such as files of other users of the box, where we are not root
+        raise EnvError(f"what the agent left cannot be prepared for its grader: {error}") from None
+
+
+def _merge(image: Image, over: Path, to: Path) -> None:
     for place, tree in (*image.trees.items(), *((name, over / name) for name in os.listdir(over))):
         shutil.copytree(tree, to / place.strip("/"), symlinks=True, dirs_exist_ok=True)
-    return {f"/{name}": to / name for name in os.listdir(to)}
+
+
+async def _links(box: Box, place: str) -> list[str]:
+    """Links below `place` and what they say, by turns: what is copied out of a box has none that are absolute."""
+    told = await box.run(_TELL_LINKS, timeout_s=60.0, env={"PLACE": place})
+    if told.exit_code != 0 or told.is_cut:
+        raise EnvError(f"the links in {place} cannot be told: {told.output[-200:]}")
+    return told.output.split("\0")[:-1]
+
+
+def _link(carried: Path, place: str, told: Sequence[str]) -> None:
+    for path, says in zip(told[::2], told[1::2], strict=True):
+        at = PurePosixPath(path).relative_to(place)
+        if _is_there(carried, at.parent) and not os.path.lexists(carried / at):
+            (carried / at).symlink_to(says)
 
 
 def _is_unwanted(parts: tuple[str, ...], kind: int) -> bool:

@@ -23,11 +23,11 @@ from typing import Literal
 
 from openclaw_rl.envs.tasks.harbor.task_toml import (
     MAX_BYTES,
-    Agent,
-    Environment,
+    AgentTable,
+    EnvironmentTable,
     StepTable,
     TaskToml,
-    Verifier,
+    VerifierTable,
     parse_task_toml,
 )
 from openclaw_rl.errors import TaskError
@@ -43,10 +43,10 @@ COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoxPlan:
+class BoxSource:
     """What a box is made of: a table, and the folder of its Dockerfile. `has_tests`: its image holds the tests."""
 
-    table: Environment
+    table: EnvironmentTable
     folder: Path
     has_tests: bool = False
 
@@ -61,14 +61,14 @@ class HarborStep:
 
     name: str
     instruction: str
-    agent: Agent
-    verifier: Verifier
+    agent: AgentTable
+    verifier: VerifierTable
     tests: tuple[Path, ...]
     solution: Path | None
     files: Path | None
     min_reward: Mapping[str, float]
     artifacts: tuple[str, ...]
-    grader: BoxPlan | None
+    grader: BoxSource | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +84,8 @@ class HarborTask:
         return self.folder.name
 
     @property
-    def plan(self) -> BoxPlan:
-        return BoxPlan(table=self.config.environment, folder=self.folder / "environment")
+    def plan(self) -> BoxSource:
+        return BoxSource(table=self.config.environment, folder=self.folder / "environment")
 
     @property
     def strategy(self) -> Literal["mean", "final"]:
@@ -108,9 +108,7 @@ def read_task(folder: Path) -> HarborTask:
     if not (folder / "environment").is_dir():
         raise TaskError(f"{folder.name} has no folder environment/; make one, empty where the task needs no files")
     tables = config.steps or (None,)
-    task = HarborTask(folder=folder, config=config, steps=tuple(_step(folder, config, table) for table in tables))
-    split_of(task)
-    return task
+    return HarborTask(folder=folder, config=config, steps=tuple(_step(folder, config, table) for table in tables))
 
 
 def _step(folder: Path, config: TaskToml, table: StepTable | None) -> HarborStep:
@@ -132,7 +130,7 @@ def _step(folder: Path, config: TaskToml, table: StepTable | None) -> HarborStep
     )
 
 
-def _merged(config: TaskToml, table: StepTable) -> tuple[Agent, Verifier]:
+def _merged(config: TaskToml, table: StepTable) -> tuple[AgentTable, VerifierTable]:
     """A step's own values over the task's."""
     agent, verifier = config.agent, config.verifier
     own = table.agent.model_dump(exclude_none=True)
@@ -146,7 +144,7 @@ def _merged(config: TaskToml, table: StepTable) -> tuple[Agent, Verifier]:
     return agent.model_copy(update=own), verifier.model_copy(update=theirs)
 
 
-def _grader(folder: Path, config: TaskToml, table: StepTable | None) -> BoxPlan | None:
+def _grader(folder: Path, config: TaskToml, table: StepTable | None) -> BoxSource | None:
     """Harbor's order: an image, or a Dockerfile beside the tests, of the step and then of the task; else the box of the
     agent, made anew."""
     step = None if table is None else table.verifier
@@ -159,9 +157,9 @@ def _grader(folder: Path, config: TaskToml, table: StepTable | None) -> BoxPlan 
         image = verifier.environment and verifier.environment.docker_image
         if image or any((home / "tests" / name).is_file() for name in ("Dockerfile", *COMPOSE_FILES)):
             table_of = values.model_copy(update={"docker_image": image})
-            return BoxPlan(table=table_of, folder=home / "tests", has_tests=True)
+            return BoxSource(table=table_of, folder=home / "tests", has_tests=True)
     image = config.environment.docker_image
-    return BoxPlan(table=values.model_copy(update={"docker_image": image}), folder=folder / "environment")
+    return BoxSource(table=values.model_copy(update={"docker_image": image}), folder=folder / "environment")
 
 
 def _tests(folder: Path, home: Path) -> tuple[Path, ...]:
@@ -183,13 +181,11 @@ def _without_canary(text: str) -> str:
 
 
 def split_of(task: HarborTask) -> Split:
-    """As `[metadata] split` says, "train" or "held_out"; else by a hash of the name, a fifth of all held out."""
+    """As `[metadata] split` says: everything but "train" is held out. Else by a hash of the name, a fifth held out."""
     said = task.config.metadata.get("split")
-    if said == "train" or said == "held_out":
-        return said
-    if said is not None:
-        raise TaskError(f'{task.name}: [metadata] split is "train" or "held_out", got {said!r}')
-    return hashed_split(task.name)
+    if said is None:
+        return hashed_split(task.name)
+    return "train" if said == "train" else "held_out"
 
 
 def hashed_split(name: str) -> Split:

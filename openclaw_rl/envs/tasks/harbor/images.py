@@ -5,9 +5,9 @@
     Dockerfile, runs_on = "machine" the programs of this machine, and what COPY says (`placing`)
     neither                         the programs of this machine, and environment/ in the working directory
 
-`[metadata] runs_on = "machine"` is the author's word that any Linux programs will do; a Dockerfile without it is never
-done on other programs than those of its image. Layers are named after everything that led to them, so tasks whose
-recipes begin alike share the beginning.
+`runs_on = "machine"` in `[metadata.openclaw_rl]` is the author's word that any Linux programs will do; a Dockerfile
+without it is never done on other programs than those of its image. Layers are named after everything that led to them,
+so tasks whose recipes begin alike share the beginning.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from weakref import WeakValueDictionary
 
 from openclaw_rl.envs.sandbox.box import Box, BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.tasks.harbor.bases import Base, find_base
-from openclaw_rl.envs.tasks.harbor.directory import BoxPlan, read_text
+from openclaw_rl.envs.tasks.harbor.directory import BoxSource, read_text
 from openclaw_rl.envs.tasks.harbor.dockerfile import Instruction, parse_dockerfile
 from openclaw_rl.envs.tasks.harbor.placing import CONTEXT, copy_command, digest_of, found_sources, place_on_machine
 from openclaw_rl.envs.tasks.harbor.recipe import Copy, MakeFolder, Recipe, Run, Step, base_of, read_recipe
@@ -59,7 +59,7 @@ class Images:
         self._cache = cache
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def image(self, plan: BoxPlan, *, on_machine: bool, delivered: Sequence[str]) -> Image:
+    async def image(self, plan: BoxSource, *, on_machine: bool, delivered: Sequence[str]) -> Image:
         """`TaskError` where it cannot be made here. `delivered`: paths in the box that its agent is to deliver."""
         instructions = await asyncio.to_thread(_instructions, plan)
         name = plan.table.docker_image or (base_of(instructions) if instructions else "")
@@ -72,7 +72,7 @@ class Images:
         except TimeoutError:
             raise TaskError(f"the image was not made within {plan.table.build_timeout_sec:g} s") from None
 
-    async def _on_machine(self, plan: BoxPlan, recipe: Recipe, delivered: Sequence[str]) -> Image:
+    async def _on_machine(self, plan: BoxSource, recipe: Recipe, delivered: Sequence[str]) -> Image:
         digest = await asyncio.to_thread(_digest, f"machine {delivered} {recipe.workdir}", recipe.steps, plan.folder)
 
         def place(to: Path) -> None:
@@ -86,7 +86,7 @@ class Images:
         trees = {f"/{name}": made / name for name in await asyncio.to_thread(os.listdir, made)}
         return Image(trees=trees, env=recipe.env, workdir=recipe.workdir)
 
-    async def _layered(self, plan: BoxPlan, base: Base, recipe: Recipe) -> Image:
+    async def _layered(self, plan: BoxSource, base: Base, recipe: Recipe) -> Image:
         layers, digest = [base.root], base.identity
         for part in _parts(recipe.steps):
             digest = await asyncio.to_thread(_digest, digest, part, plan.folder)
@@ -100,7 +100,7 @@ class Images:
     def _alone(self, digest: str) -> asyncio.Lock:
         return self._making.setdefault(digest, asyncio.Lock())
 
-    async def _make_layer(self, layers: Sequence[Path], part: Sequence[Step], plan: BoxPlan, made: Path) -> None:
+    async def _make_layer(self, layers: Sequence[Path], part: Sequence[Step], plan: BoxSource, made: Path) -> None:
         spec = BoxSpec(
             layers=tuple(layers),
             read_only={CONTEXT: plan.folder},
@@ -121,7 +121,7 @@ class Images:
             await box.close()
 
 
-def _instructions(plan: BoxPlan) -> list[Instruction]:
+def _instructions(plan: BoxSource) -> list[Instruction]:
     """Of the Dockerfile, where it is what the image is made of."""
     file = plan.folder / "Dockerfile"
     if plan.table.docker_image or not file.is_file():
@@ -129,7 +129,7 @@ def _instructions(plan: BoxPlan) -> list[Instruction]:
     return parse_dockerfile(read_text(file, MAX_BYTES))
 
 
-def _recipe(plan: BoxPlan, instructions: Sequence[Instruction], base: Base | None) -> Recipe:
+def _recipe(plan: BoxSource, instructions: Sequence[Instruction], base: Base | None) -> Recipe:
     env, workdir = ({}, "") if base is None else (base.env, base.workdir)
     default = WORKDIR if base is None else "/"
     if instructions:
@@ -159,7 +159,7 @@ def _digest(before: str, steps: Sequence[Step], context: Path) -> str:
     return hashlib.sha256(json.dumps([before, said, copied], sort_keys=True).encode()).hexdigest()[:32]
 
 
-async def _carry_out(box: Box, step: Step, plan: BoxPlan) -> None:
+async def _carry_out(box: Box, step: Step, plan: BoxSource) -> None:
     if isinstance(step, Run):
         command = f"cd {shlex.quote(step.workdir)} && {step.command}"
     elif isinstance(step, Copy):

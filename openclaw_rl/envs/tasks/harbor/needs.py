@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from openclaw_rl.envs.tasks.harbor.directory import COMPOSE_FILES, BoxPlan, HarborStep, HarborTask
+from openclaw_rl.envs.tasks.harbor.directory import COMPOSE_FILES, BoxSource, HarborStep, HarborTask
 from openclaw_rl.errors import TaskError
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
@@ -41,7 +41,7 @@ def _reasons(task: HarborTask) -> Iterator[str]:
             yield "it collects artifacts of other services, and there is one box"
 
 
-def _of_box(plan: BoxPlan) -> Iterator[str]:
+def _of_box(plan: BoxSource) -> Iterator[str]:
     table = plan.table
     if table.os != "linux":
         yield f"it is for {table.os}"

@@ -53,11 +53,11 @@ def _portable(name: str) -> str:
     return name
 
 
-class _Table(BaseModel):
+class _TomlTable(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class _Networked(_Table):
+class _Networked(_TomlTable):
     network_mode: NetworkMode | None = None
     allowed_hosts: tuple[str, ...] | None = None
 
@@ -69,7 +69,7 @@ class _Networked(_Table):
         return self
 
 
-class Package(_Table):
+class PackageTable(_TomlTable):
     """`[task]`: who a task is."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*$")]
@@ -85,14 +85,14 @@ class Package(_Table):
         return name
 
 
-class Agent(_Networked):
+class AgentTable(_Networked):
     """`[agent]`: how an attempt runs."""
 
     timeout_sec: Seconds | None = None
     user: str | int | None = None
 
 
-class Environment(_Table):
+class EnvironmentTable(_TomlTable):
     """`[environment]`: the box."""
 
     build_timeout_sec: Seconds = 600.0
@@ -144,7 +144,7 @@ def _megabytes(size: str) -> int:
     return int(float(found[1]) * _MB[found[2]])
 
 
-class Collect(_Table):
+class CollectTable(_TomlTable):
     """`[[verifier.collect]]`: a command after the agent has ended, before its work is taken away."""
 
     command: str
@@ -153,15 +153,15 @@ class Collect(_Table):
     user: str | int | None = None
 
 
-class Verifier(_Networked):
+class VerifierTable(_Networked):
     """`[verifier]`: how an attempt is graded."""
 
     timeout_sec: Seconds = 600.0
     env: dict[str, str] = Field(default_factory=dict)
     user: str | int | None = None
     environment_mode: Literal["shared", "separate"] | None = None
-    environment: Environment | None = None
-    collect: tuple[Collect, ...] = ()
+    environment: EnvironmentTable | None = None
+    collect: tuple[CollectTable, ...] = ()
 
     @model_validator(mode="after")
     def _has_an_environment_only_where_it_is_separate(self) -> Self:
@@ -175,7 +175,7 @@ class Verifier(_Networked):
         return self.environment_mode or (None if self.environment is None else "separate")
 
 
-class Artifact(_Table):
+class Artifact(_TomlTable):
     """A path in the box that is part of what the agent delivers."""
 
     source: Annotated[str, AfterValidator(_parts_that_stay)]
@@ -200,33 +200,50 @@ def _named(artifact: object) -> object:
 Artifacts = tuple[Annotated[Artifact, BeforeValidator(_named)], ...]
 
 
-class Solution(_Table):
+class SolutionTable(_TomlTable):
     """`[solution]`: what the author's solution needs."""
 
     env: dict[str, str] = Field(default_factory=dict)
 
 
-class StepTable(_Table):
+class StepTable(_TomlTable):
     """`[[steps]]`: one of several instructions that follow each other in one box."""
 
     name: Annotated[str, AfterValidator(_portable)]
-    agent: Agent = Agent()
-    verifier: Verifier = Verifier()
+    agent: AgentTable = AgentTable()
+    verifier: VerifierTable = VerifierTable()
     min_reward: float | dict[str, float] | None = None
     healthcheck: dict[str, JsonValue] | None = None
     artifacts: Artifacts = ()
 
 
-class TaskToml(_Table):
+class OwnTable(_TomlTable):
+    """`[metadata.openclaw_rl]`: what Harbor has no word for.
+
+    `runs_on = "machine"`: the author's word that the programs of any Linux machine will do, whatever the image.
+    `opening`: how an attempt begins, by a name that its track knows.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    runs_on: Literal["image", "machine"] = "image"
+    opening: str = ""
+
+
+class _Metadata(_TomlTable):
+    openclaw_rl: OwnTable = OwnTable()
+
+
+class TaskToml(_TomlTable):
     """All of it."""
 
     schema_version: str = "1.4"
-    task: Package | None = None
+    task: PackageTable | None = None
     metadata: dict[str, object] = Field(default_factory=dict)
-    agent: Agent = Agent()
-    verifier: Verifier = Verifier()
-    environment: Environment = Environment()
-    solution: Solution = Solution()
+    agent: AgentTable = AgentTable()
+    verifier: VerifierTable = VerifierTable()
+    environment: EnvironmentTable = EnvironmentTable()
+    solution: SolutionTable = SolutionTable()
     multi_step_reward_strategy: Literal["mean", "final"] | None = None
     steps: tuple[StepTable, ...] = ()
     artifacts: Artifacts = ()
@@ -237,6 +254,10 @@ class TaskToml(_Table):
         if not isinstance(raw, dict) or "version" not in raw:
             return raw
         return {"schema_version": raw["version"]} | {key: value for key, value in raw.items() if key != "version"}
+
+    @property
+    def own(self) -> OwnTable:
+        return _Metadata.model_validate(self.metadata).openclaw_rl
 
     @field_validator("steps")
     @classmethod
@@ -249,7 +270,9 @@ class TaskToml(_Table):
 def parse_task_toml(text: str, where: str) -> TaskToml:
     """`TaskError` names `where` the text is from, and every value that is wrong."""
     try:
-        return TaskToml.model_validate(tomllib.loads(text))
+        config = TaskToml.model_validate(tomllib.loads(text))
+        _Metadata.model_validate(config.metadata)
+        return config
     except tomllib.TOMLDecodeError as error:
         raise TaskError(f"{where} is not TOML: {error}") from None
     except RecursionError:

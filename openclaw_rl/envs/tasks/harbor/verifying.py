@@ -24,7 +24,7 @@ _TAIL_CHARS = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verified:
     """What a verifier said. `output` is the end of what it printed."""
 
     rewards: Mapping[str, float]
@@ -40,7 +40,7 @@ async def verify(
     limits: BoxLimits,
     network: Network,
     timeout_s: float,
-) -> Verdict:
+) -> Verified:
     """`tests`: the folder to be seen as /tests; None where the image has them. `EnvError` where there is no reward."""
     trees = dict(image.trees) if tests is None else {**image.trees, "/tests": tests}
     spec = BoxSpec(
@@ -58,7 +58,7 @@ async def verify(
         as_json = await box.read("/logs/verifier/reward.json", max_bytes=_MAX_REWARD_BYTES)
         as_text = await box.read("/logs/verifier/reward.txt", max_bytes=_MAX_REWARD_BYTES)
         try:
-            return Verdict(rewards=read_rewards(as_json, as_text), output=output)
+            return Verified(rewards=read_rewards(as_json, as_text), output=output)
         except EnvError as error:
             raise EnvError(f"{error} (exit code {ran.exit_code}); the last it said: {output[-500:]}") from None
     finally:
