@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.sandbox.box import Sandbox
+from openclaw_rl.envs.swe.environment import SweEnvironment
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.plugins import load_named
 from openclaw_rl.protocols import Environment, Harness
@@ -25,7 +26,9 @@ class EnvMeans:
     cache: Path
 
 
-ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {}
+ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
+    "swe": lambda means: SweEnvironment(rollout=means.rollout, sandbox=means.sandbox, cache=means.cache),
+}
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {}
 

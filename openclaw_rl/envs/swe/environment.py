@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from openclaw_rl.envs.registry import EnvMeans
+from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.swe.grading import Material
 from openclaw_rl.envs.swe.interpreter import Interpreter, default_interpreter
 from openclaw_rl.envs.swe.room import SweRoom
@@ -40,21 +41,23 @@ class SweEnvironment:
 
     name = "swe"
 
-    def __init__(self, means: EnvMeans) -> None:
-        self._means = means
+    def __init__(self, *, rollout: RolloutConfig, sandbox: Sandbox, cache: Path) -> None:
+        self._rollout = rollout
+        self._sandbox = sandbox
+        self._cache = cache
         self._sets: dict[str, _Set] = {}
         self._materials: dict[TaskRef, asyncio.Task[Material]] = {}
 
     def sources(self) -> Sequence[TaskSource]:
-        known = self._means.cache / "swe-sets"
+        known = self._cache / "swe-sets"
         entries = known.iterdir() if known.is_dir() else ()
         named = {path.stem if path.suffix == ".jsonl" else path.name for path in entries}
         return [_about(name, self._load(name)) for name in ("", *sorted(named))]
 
     async def tasks(self, source: str) -> Sequence[Task]:
-        source = source or self._means.rollout.benchmark or ""
+        source = source or self._rollout.benchmark or ""
         found = await asyncio.to_thread(self._load, source)
-        kind = self._means.rollout.task_type
+        kind = self._rollout.task_type
         rows = [row for row in found.rows.values() if kind in (None, row.repo)]
         if not rows:
             repos = ", ".join(sorted({row.repo for row in found.rows.values()}))
@@ -75,7 +78,7 @@ class SweEnvironment:
             raise TaskError(f"there is no task {task.name!r} in {task.source or 'the shipped set'}")
         return SweRoom(
             lambda: self._material(task, row, found.folder),
-            sandbox=self._means.sandbox,
+            sandbox=self._sandbox,
             gateway=gateway,
             programs=programs,
         )
@@ -95,7 +98,7 @@ class SweEnvironment:
             )
         interpreter = await asyncio.to_thread(self._interpreter, row, folder)
         repository = await asyncio.to_thread(find_repository, row, folder / "repos")
-        trees = await make_trees(row, repository, sandbox=self._means.sandbox, cache=self._means.cache)
+        trees = await make_trees(row, repository, sandbox=self._sandbox, cache=self._cache)
         return await asyncio.to_thread(Material.of, row, trees, interpreter)
 
     def _interpreter(self, row: Row, folder: Path) -> Interpreter:
@@ -108,7 +111,7 @@ class SweEnvironment:
                 f"{row.instance_id} was made for packages of its own{image}, and images are not run here; make a venv "
                 f"with pytest and what {row.repo} {row.version} needs, and put it, or a link to it, at {venv}"
             )
-        return default_interpreter(self._means.cache)
+        return default_interpreter(self._cache)
 
     def _load(self, source: str) -> _Set:
         """Blocking. A file is read once."""
@@ -121,7 +124,7 @@ class SweEnvironment:
     def _file(self, source: str) -> Path:
         if not source:
             return Path(str(files("openclaw_rl.envs.swe") / "demo" / "tasks.jsonl"))
-        sets = self._means.cache / "swe-sets"
+        sets = self._cache / "swe-sets"
         for place in (Path(source).expanduser(), sets / source, sets / f"{source}.jsonl"):
             if place.is_file():
                 return place.absolute()

@@ -64,12 +64,14 @@ class _Module:
 _COMPARED: Mapping[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
     ast.Eq: ("==", ("!=",)),
     ast.NotEq: ("!=", ("==",)),
-    ast.Lt: ("<", ("<=", ">")),
-    ast.LtE: ("<=", ("<", ">=")),
-    ast.Gt: (">", (">=", "<")),
-    ast.GtE: (">=", (">", "<=")),
+    ast.Lt: ("<", ("<=", ">=")),
+    ast.LtE: ("<=", ("<", ">")),
+    ast.Gt: (">", (">=", "<=")),
+    ast.GtE: (">=", (">", "<")),
     ast.Is: ("is", ("is not",)),
+    ast.IsNot: ("is not", ("is",)),
     ast.In: ("in", ("not in",)),
+    ast.NotIn: ("not in", ("in",)),
 }
 _CALCULATED: Mapping[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-",)),
@@ -108,9 +110,13 @@ def _logic(module: _Module, node: ast.AST) -> Iterator[_Edit]:
 
 
 def _condition(module: _Module, node: ast.AST) -> Iterator[_Edit]:
-    """Branches swap by their condition, negated."""
+    """Branches swap when their condition is negated. Comparisons have faults of their own."""
     if isinstance(node, ast.If | ast.IfExp | ast.While):
-        yield module.start(node.test), module.end(node.test), f"not ({module.text(node.test)})"
+        text = module.text(node.test)
+        if isinstance(node.test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+            yield module.start(node.test), module.end(node.test), f"not {text}"
+        if isinstance(node.test, ast.BoolOp):
+            yield module.start(node.test), module.end(node.test), f"not ({text})"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield module.start(node), module.end(node), module.text(node.operand)
 

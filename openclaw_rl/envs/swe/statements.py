@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from textwrap import dedent
 
 from openclaw_rl.envs.swe.suite import Verdict
 
@@ -26,6 +27,6 @@ def problem_of(repo: str, failing: Mapping[str, Verdict]) -> str:
 def _told(verdict: Verdict) -> str:
     """The statement of the test that failed, and what came of it. The code under test, further down, is not shown."""
     asked = re.search(r"^>\s+(.+)$", verdict.trace, re.MULTILINE)
-    errors = re.findall(r"^E {0,3}(.*)$", verdict.trace, re.MULTILINE) or verdict.said.splitlines()
-    lines = [*([asked[1]] if asked else []), *errors[:_NUM_LINES]]
+    marked = "\n".join(re.findall(r"^E(.*)$", verdict.trace, re.MULTILINE)) or verdict.said
+    lines = [*([asked[1]] if asked else []), *dedent(marked).splitlines()[:_NUM_LINES]]
     return "\n".join(f"    {line}".rstrip() for line in lines)
