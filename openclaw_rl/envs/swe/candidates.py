@@ -16,7 +16,7 @@ _NOT_SOURCE = ("setup.py", "conftest.py", "noxfile.py", "conf.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class FaultCandidate:
     """A file of the repository as it is, and with a fault."""
 
     path: str
@@ -25,7 +25,7 @@ class Candidate:
     faulty: bytes
 
 
-def candidates(tree: Path, seed: int) -> Iterator[Candidate]:
+def candidates(tree: Path, seed: int) -> Iterator[FaultCandidate]:
     """All faults of the repository's own modules, none twice. The same seed gives the same order. Blocking."""
     chance = random.Random(seed)
     sources: dict[str, str] = {}
@@ -48,7 +48,7 @@ def candidates(tree: Path, seed: int) -> Iterator[Candidate]:
             faulty = with_fault(sources[path], fault)
             if faulty is not None and (path, faulty) not in seen:
                 seen.add((path, faulty))
-                yield Candidate(path=path, fault=fault, sound=sources[path].encode(), faulty=faulty.encode())
+                yield FaultCandidate(path=path, fault=fault, sound=sources[path].encode(), faulty=faulty.encode())
 
 
 def python_files(tree: Path) -> list[str]:

@@ -22,7 +22,7 @@ from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.swe.grading import Material
 from openclaw_rl.envs.swe.interpreter import Interpreter, default_interpreter
 from openclaw_rl.envs.swe.room import SweRoom
-from openclaw_rl.envs.swe.rows import Row, read_rows
+from openclaw_rl.envs.swe.rows import SweRow, read_rows
 from openclaw_rl.envs.swe.trees import find_repository, make_trees
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Task, TaskRef, TaskSource
@@ -31,9 +31,9 @@ _OF_PYTEST = re.compile(r"[^:]+\.py::.+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Set:
+class _RowSet:
     folder: Path
-    rows: Mapping[str, Row]
+    rows: Mapping[str, SweRow]
 
 
 class SweEnvironment:
@@ -45,7 +45,7 @@ class SweEnvironment:
         self._rollout = rollout
         self._sandbox = sandbox
         self._cache = cache
-        self._sets: dict[str, _Set] = {}
+        self._sets: dict[str, _RowSet] = {}
         self._materials: dict[TaskRef, asyncio.Task[Material]] = {}
 
     def sources(self) -> Sequence[TaskSource]:
@@ -83,14 +83,14 @@ class SweEnvironment:
             programs=programs,
         )
 
-    async def _material(self, task: TaskRef, row: Row, folder: Path) -> Material:
+    async def _material(self, task: TaskRef, row: SweRow, folder: Path) -> Material:
         """Made once for all attempts at a task; what failed is tried again by the next."""
         making = self._materials.get(task)
         if making is None or (making.done() and (making.cancelled() or making.exception() is not None)):
             making = self._materials[task] = asyncio.create_task(self._make(row, folder))
         return await asyncio.shield(making)
 
-    async def _make(self, row: Row, folder: Path) -> Material:
+    async def _make(self, row: SweRow, folder: Path) -> Material:
         if other := next((test for test in row.tests if not _OF_PYTEST.fullmatch(test)), None):
             raise TaskError(
                 f"{row.instance_id} names a test {other!r}, which is none of pytest (path/test_x.py::test_y); "
@@ -101,7 +101,7 @@ class SweEnvironment:
         trees = await make_trees(row, repository, sandbox=self._sandbox, cache=self._cache)
         return await asyncio.to_thread(Material.of, row, trees, interpreter)
 
-    def _interpreter(self, row: Row, folder: Path) -> Interpreter:
+    def _interpreter(self, row: SweRow, folder: Path) -> Interpreter:
         venv = folder / "venvs" / row.folder
         if venv.exists():
             return Interpreter.of(venv.resolve())
@@ -113,12 +113,12 @@ class SweEnvironment:
             )
         return default_interpreter(self._cache)
 
-    def _load(self, source: str) -> _Set:
+    def _load(self, source: str) -> _RowSet:
         """Blocking. A file is read once."""
         if source not in self._sets:
             file = self._file(source)
             rows = read_rows(file)
-            self._sets[source] = _Set(folder=file.parent, rows={row.instance_id: row for row in rows})
+            self._sets[source] = _RowSet(folder=file.parent, rows={row.instance_id: row for row in rows})
         return self._sets[source]
 
     def _file(self, source: str) -> Path:
@@ -136,7 +136,7 @@ class SweEnvironment:
         )
 
 
-def _about(name: str, found: _Set) -> TaskSource:
+def _about(name: str, found: _RowSet) -> TaskSource:
     rows = list(found.rows.values())
     repos = ", ".join(sorted({row.repo for row in rows}))
     num_train = sum(row.split == "train" for row in rows)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from importlib.resources import files
 from textwrap import dedent
 
-from openclaw_rl.envs.swe.suite import Verdict
+from openclaw_rl.envs.swe.suite import CaseVerdict
 
 _NUM_TOLD = 3
 _NUM_LINES = 8
 
 
-def problem_of(repo: str, failing: Mapping[str, Verdict]) -> str:
+def problem_of(repo: str, failing: Mapping[str, CaseVerdict]) -> str:
     """A few of the failures in detail, each of another test."""
     functions: dict[str, str] = {}
     for test in failing:
@@ -24,7 +24,7 @@ def problem_of(repo: str, failing: Mapping[str, Verdict]) -> str:
     return text.replace("{failures}", "\n\n".join(told)).strip()
 
 
-def _told(verdict: Verdict) -> str:
+def _told(verdict: CaseVerdict) -> str:
     """The statement of the test that failed, and what came of it. The code under test, further down, is not shown."""
     asked = re.search(r"^>\s+(.+)$", verdict.trace, re.MULTILINE)
     marked = "\n".join(re.findall(r"^E(.*)$", verdict.trace, re.MULTILINE)) or verdict.said
