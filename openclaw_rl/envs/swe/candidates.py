@@ -28,13 +28,15 @@ class FaultCandidate:
 def candidates(tree: Path, seed: int) -> Iterator[FaultCandidate]:
     """All faults of the repository's own modules, none twice. The same seed gives the same order. Blocking."""
     chance = random.Random(seed)
+    contents = {path: (tree / path).read_bytes() for path in python_files(tree)}
+    copies = Counter(contents.values())
     sources: dict[str, str] = {}
     by_function: dict[tuple[str, str], list[Fault]] = defaultdict(list)
-    for path in python_files(tree):
-        if is_test(path) or Path(path).name in _NOT_SOURCE:
-            continue
+    for path, content in contents.items():
+        if is_test(path) or Path(path).name in _NOT_SOURCE or copies[content] > 1:
+            continue  # the other copy would show what was changed
         try:
-            sources[path] = (tree / path).read_bytes().decode()
+            sources[path] = content.decode()
             for fault in find_faults(sources[path]):
                 by_function[path, fault.function].append(fault)
         except (UnicodeDecodeError, SyntaxError):

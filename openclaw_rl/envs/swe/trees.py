@@ -7,8 +7,8 @@ The repository is looked for in the folder `repos` beside the file of tasks:
     repos/owner__name without .git               a plain folder, for rows without a commit: the tree as it is *solved*.
                                                  `patch` is taken back, and the files of the failing tests are brought
 
-The agent's tree holds none of the tests that are brought. Its git history is one commit without a past, and all its
-files are of the same age, so that nothing tells which one was touched last.
+The agent's tree holds none of the tests that are brought, and no compiled copy of a file. Its git history is one commit
+without a past, and all its files are of the same age, so that nothing tells which one was touched last.
 Both are made in a box, since a clone's settings may name programs to run; then they are kept in the cache.
 """
 
@@ -141,8 +141,9 @@ async def _from_solved(box: Box, row: SweRow, into: Trees) -> None:
 
 
 async def _keep(box: Box, row: SweRow, to: Path, *, with_git: bool = False) -> None:
-    command = "rm -rf .git"
+    command = "rm -rf .git && find . -name __pycache__ -prune -exec rm -rf {} +"
     if with_git:
+        command += f" && find . -exec touch -h -d @{_AGE} {{}} +"  # git's index tells ages too
         command += " && git init -q -b main --template= . && git add -A -f ."
         command += f" && git {_WHO} commit -q --allow-empty -m base"
     await _do(box, row, command, "its tree cannot be put under git")
