@@ -9,8 +9,14 @@ from typing import TypeVar
 
 from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.harness.builtin import BuiltinAgent
+from openclaw_rl.envs.harness.launches import LAUNCHES, Launch
+from openclaw_rl.envs.harness.program import ProgramHarness
+from openclaw_rl.envs.harness.programs import Shelf
 from openclaw_rl.envs.sandbox.box import Sandbox
+from openclaw_rl.envs.swe.environment import SweEnvironment
+from openclaw_rl.envs.tasks.openenv.environment import OpenEnvEnvironment
 from openclaw_rl.envs.terminal.environment import TerminalEnvironment
+from openclaw_rl.envs.toolcall.environment import ToolcallEnvironment
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.plugins import load_named
 from openclaw_rl.protocols import Environment, Harness
@@ -29,10 +35,19 @@ class EnvMeans:
 
 ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
     "terminal": lambda means: TerminalEnvironment(rollout=means.rollout, sandbox=means.sandbox, cache=means.cache),
+    "swe": lambda means: SweEnvironment(rollout=means.rollout, sandbox=means.sandbox, cache=means.cache),
+    "toolcall": lambda means: ToolcallEnvironment(means.rollout, means.sandbox),
+    "openenv": lambda _: OpenEnvEnvironment(),
 }
+
+
+def _program(launch: Launch) -> Callable[[EnvMeans], Harness]:
+    return lambda means: ProgramHarness(launch, Shelf(means.cache / "clients"))
+
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {
     BuiltinAgent.name: lambda means: BuiltinAgent(max_turns=means.rollout.max_turns, max_steps=means.rollout.max_steps),
+    **{name: _program(launch) for name, launch in LAUNCHES.items()},
 }
 
 

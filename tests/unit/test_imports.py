@@ -75,8 +75,8 @@ def part_of(module: str) -> str:
 
 
 def modules_of(package: Path) -> dict[str, Path]:
-    """Every module of a package by its dotted name."""
-    found = sorted(package.rglob("*.py"))
+    """Every module of a package by its dotted name; the repositories that agents work on in demos are none of ours."""
+    found = sorted(path for path in package.rglob("*.py") if "repos" not in path.relative_to(package).parts)
     return {".".join(p.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__"): p for p in found}
 
 

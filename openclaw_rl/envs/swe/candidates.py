@@ -16,7 +16,7 @@ _NOT_SOURCE = ("setup.py", "conftest.py", "noxfile.py", "conf.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class FaultCandidate:
     """A file of the repository as it is, and with a fault."""
 
     path: str
@@ -25,16 +25,18 @@ class Candidate:
     faulty: bytes
 
 
-def candidates(tree: Path, seed: int) -> Iterator[Candidate]:
+def candidates(tree: Path, seed: int) -> Iterator[FaultCandidate]:
     """All faults of the repository's own modules, none twice. The same seed gives the same order. Blocking."""
     chance = random.Random(seed)
+    contents = {path: (tree / path).read_bytes() for path in python_files(tree)}
+    copies = Counter(contents.values())
     sources: dict[str, str] = {}
     by_function: dict[tuple[str, str], list[Fault]] = defaultdict(list)
-    for path in python_files(tree):
-        if is_test(path) or Path(path).name in _NOT_SOURCE:
-            continue
+    for path, content in contents.items():
+        if is_test(path) or Path(path).name in _NOT_SOURCE or copies[content] > 1:
+            continue  # the other copy would show what was changed
         try:
-            sources[path] = (tree / path).read_bytes().decode()
+            sources[path] = content.decode()
             for fault in find_faults(sources[path]):
                 by_function[path, fault.function].append(fault)
         except (UnicodeDecodeError, SyntaxError):
@@ -48,7 +50,7 @@ def candidates(tree: Path, seed: int) -> Iterator[Candidate]:
             faulty = with_fault(sources[path], fault)
             if faulty is not None and (path, faulty) not in seen:
                 seen.add((path, faulty))
-                yield Candidate(path=path, fault=fault, sound=sources[path].encode(), faulty=faulty.encode())
+                yield FaultCandidate(path=path, fault=fault, sound=sources[path].encode(), faulty=faulty.encode())
 
 
 def python_files(tree: Path) -> list[str]:

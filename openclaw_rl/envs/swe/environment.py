@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from openclaw_rl.envs.registry import EnvMeans
+from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.swe.grading import Material
 from openclaw_rl.envs.swe.interpreter import Interpreter, default_interpreter
 from openclaw_rl.envs.swe.room import SweRoom
-from openclaw_rl.envs.swe.rows import Row, read_rows
+from openclaw_rl.envs.swe.rows import SweRow, read_rows
 from openclaw_rl.envs.swe.trees import find_repository, make_trees
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Task, TaskRef, TaskSource
@@ -30,9 +31,9 @@ _OF_PYTEST = re.compile(r"[^:]+\.py::.+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Set:
+class _RowSet:
     folder: Path
-    rows: Mapping[str, Row]
+    rows: Mapping[str, SweRow]
 
 
 class SweEnvironment:
@@ -40,21 +41,23 @@ class SweEnvironment:
 
     name = "swe"
 
-    def __init__(self, means: EnvMeans) -> None:
-        self._means = means
-        self._sets: dict[str, _Set] = {}
+    def __init__(self, *, rollout: RolloutConfig, sandbox: Sandbox, cache: Path) -> None:
+        self._rollout = rollout
+        self._sandbox = sandbox
+        self._cache = cache
+        self._sets: dict[str, _RowSet] = {}
         self._materials: dict[TaskRef, asyncio.Task[Material]] = {}
 
     def sources(self) -> Sequence[TaskSource]:
-        known = self._means.cache / "swe-sets"
+        known = self._cache / "swe-sets"
         entries = known.iterdir() if known.is_dir() else ()
         named = {path.stem if path.suffix == ".jsonl" else path.name for path in entries}
         return [_about(name, self._load(name)) for name in ("", *sorted(named))]
 
     async def tasks(self, source: str) -> Sequence[Task]:
-        source = source or self._means.rollout.benchmark or ""
+        source = source or self._rollout.benchmark or ""
         found = await asyncio.to_thread(self._load, source)
-        kind = self._means.rollout.task_type
+        kind = self._rollout.task_type
         rows = [row for row in found.rows.values() if kind in (None, row.repo)]
         if not rows:
             repos = ", ".join(sorted({row.repo for row in found.rows.values()}))
@@ -75,19 +78,19 @@ class SweEnvironment:
             raise TaskError(f"there is no task {task.name!r} in {task.source or 'the shipped set'}")
         return SweRoom(
             lambda: self._material(task, row, found.folder),
-            sandbox=self._means.sandbox,
+            sandbox=self._sandbox,
             gateway=gateway,
             programs=programs,
         )
 
-    async def _material(self, task: TaskRef, row: Row, folder: Path) -> Material:
+    async def _material(self, task: TaskRef, row: SweRow, folder: Path) -> Material:
         """Made once for all attempts at a task; what failed is tried again by the next."""
         making = self._materials.get(task)
         if making is None or (making.done() and (making.cancelled() or making.exception() is not None)):
             making = self._materials[task] = asyncio.create_task(self._make(row, folder))
         return await asyncio.shield(making)
 
-    async def _make(self, row: Row, folder: Path) -> Material:
+    async def _make(self, row: SweRow, folder: Path) -> Material:
         if other := next((test for test in row.tests if not _OF_PYTEST.fullmatch(test)), None):
             raise TaskError(
                 f"{row.instance_id} names a test {other!r}, which is none of pytest (path/test_x.py::test_y); "
@@ -95,10 +98,10 @@ class SweEnvironment:
             )
         interpreter = await asyncio.to_thread(self._interpreter, row, folder)
         repository = await asyncio.to_thread(find_repository, row, folder / "repos")
-        trees = await make_trees(row, repository, sandbox=self._means.sandbox, cache=self._means.cache)
+        trees = await make_trees(row, repository, sandbox=self._sandbox, cache=self._cache)
         return await asyncio.to_thread(Material.of, row, trees, interpreter)
 
-    def _interpreter(self, row: Row, folder: Path) -> Interpreter:
+    def _interpreter(self, row: SweRow, folder: Path) -> Interpreter:
         venv = folder / "venvs" / row.folder
         if venv.exists():
             return Interpreter.of(venv.resolve())
@@ -108,20 +111,20 @@ class SweEnvironment:
                 f"{row.instance_id} was made for packages of its own{image}, and images are not run here; make a venv "
                 f"with pytest and what {row.repo} {row.version} needs, and put it, or a link to it, at {venv}"
             )
-        return default_interpreter(self._means.cache)
+        return default_interpreter(self._cache)
 
-    def _load(self, source: str) -> _Set:
+    def _load(self, source: str) -> _RowSet:
         """Blocking. A file is read once."""
         if source not in self._sets:
             file = self._file(source)
             rows = read_rows(file)
-            self._sets[source] = _Set(folder=file.parent, rows={row.instance_id: row for row in rows})
+            self._sets[source] = _RowSet(folder=file.parent, rows={row.instance_id: row for row in rows})
         return self._sets[source]
 
     def _file(self, source: str) -> Path:
         if not source:
             return Path(str(files("openclaw_rl.envs.swe") / "demo" / "tasks.jsonl"))
-        sets = self._means.cache / "swe-sets"
+        sets = self._cache / "swe-sets"
         for place in (Path(source).expanduser(), sets / source, sets / f"{source}.jsonl"):
             if place.is_file():
                 return place.absolute()
@@ -133,7 +136,7 @@ class SweEnvironment:
         )
 
 
-def _about(name: str, found: _Set) -> TaskSource:
+def _about(name: str, found: _RowSet) -> TaskSource:
     rows = list(found.rows.values())
     repos = ", ".join(sorted({row.repo for row in rows}))
     num_train = sum(row.split == "train" for row in rows)

@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from openclaw_rl.envs.sandbox.box import Box, BoxSpec, Sandbox
 from openclaw_rl.envs.swe.interpreter import Interpreter
-from openclaw_rl.envs.swe.patches import Change, Rules, Work
-from openclaw_rl.envs.swe.rows import Row, file_of
+from openclaw_rl.envs.swe.patches import FileChange, Rules, Work
+from openclaw_rl.envs.swe.rows import SweRow, file_of
 from openclaw_rl.envs.swe.suite import TESTBED, SuiteRun, run_suite
 from openclaw_rl.envs.swe.trees import GIT_ENV, Trees, import_roots
 from openclaw_rl.errors import EnvError
@@ -35,13 +35,13 @@ _MAX_LISTED = 10
 class Material:
     """All that attempts at one task need."""
 
-    row: Row
+    row: SweRow
     trees: Trees
     interpreter: Interpreter
     rules: Rules
 
     @classmethod
-    def of(cls, row: Row, trees: Trees, interpreter: Interpreter) -> Material:
+    def of(cls, row: SweRow, trees: Trees, interpreter: Interpreter) -> Material:
         """Blocking."""
         rules = Rules(
             tests=frozenset(map(file_of, row.tests)) | trees.brought(),
@@ -84,7 +84,7 @@ async def grade(material: Material, work: Work, sandbox: Sandbox) -> Grade:
     return _judge(material.row, work, run, counts)
 
 
-def _judge(row: Row, work: Work, run: SuiteRun, counts: Mapping[str, float]) -> Grade:
+def _judge(row: SweRow, work: Work, run: SuiteRun, counts: Mapping[str, float]) -> Grade:
     fixed, kept = (run.passed.intersection(tests) for tests in (row.fail_to_pass, row.pass_to_pass))
     num_broken = len(set(row.pass_to_pass)) - len(kept)
     num_to_fix = len(set(row.fail_to_pass))
@@ -113,7 +113,7 @@ def _report(work: Work, *lines: str) -> str:
     return "\n".join([*lines, *notes, work.diff()])[:_MAX_REPORT]
 
 
-async def _carry(box: Box, carried: Sequence[Change]) -> None:
+async def _carry(box: Box, carried: Sequence[FileChange]) -> None:
     """First everything makes way, so that a file may stand where a folder was, and the other way round."""
     written = [change for change in carried if change.after is not None]
     await _for_each(box, "rm -rf --", [change.path for change in carried])

@@ -51,10 +51,16 @@ class Interpreter:
 
     @property
     def mounts(self) -> Mapping[str, Path]:
-        """Everything at its own place, as the scripts of a venv name it. What is below /usr, every box shows."""
+        """Everything at its own place, as the scripts of a venv name it. What is below /usr, every box shows.
+
+        The base's own packages are covered by the venv's: what is installed there may be the solution of a task.
+        """
         needed = {str(self.venv): self.venv.resolve()}
         for part in ("bin", *_LIBRARIES):
             needed[str(self.base / part)] = (self.base / part).resolve()
+        covered = self.base / self.site.relative_to(self.venv)
+        if covered.is_dir():
+            needed[str(covered)] = self.site
         return {path: folder for path, folder in needed.items() if not path.startswith("/usr/") and folder.is_dir()}
 
     @property

@@ -24,13 +24,13 @@ from itertools import islice
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import Sandbox
-from openclaw_rl.envs.swe.candidates import Candidate, candidates, python_files
+from openclaw_rl.envs.swe.candidates import FaultCandidate, candidates, python_files
 from openclaw_rl.envs.swe.grading import box_spec
 from openclaw_rl.envs.swe.interpreter import Interpreter
-from openclaw_rl.envs.swe.patches import Change, diff_of
-from openclaw_rl.envs.swe.rows import REPO_NAME, Row, file_of, read_rows, write_rows
+from openclaw_rl.envs.swe.patches import FileChange, diff_of
+from openclaw_rl.envs.swe.rows import REPO_NAME, SweRow, file_of, read_rows, write_rows
 from openclaw_rl.envs.swe.statements import problem_of
-from openclaw_rl.envs.swe.suite import TESTBED, SuiteRun, Verdict, run_suite
+from openclaw_rl.envs.swe.suite import TESTBED, CaseVerdict, SuiteRun, run_suite
 from openclaw_rl.envs.swe.trees import import_roots
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Split
@@ -54,7 +54,7 @@ class MakingProgress:
 class MadeTasks:
     """The rows that were made, and why the other faults were not taken."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[SweRow, ...]
     num_tests: int
     num_tried: int
     rejected: Mapping[str, int]
@@ -88,7 +88,7 @@ async def make_tasks(
     await asyncio.to_thread(_link, out / "venvs" / name, interpreter.venv)
     others = await asyncio.to_thread(_rows_of_others, out / "tasks.jsonl", name)
     untried = candidates(tree, seed)
-    rows: list[Row] = []
+    rows: list[SweRow] = []
     rejected: Counter[str] = Counter()
     num_tried = 0
     while len(rows) < num and (batch := await asyncio.to_thread(lambda: list(islice(untried, parallel)))):
@@ -105,10 +105,10 @@ async def make_tasks(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Trial:
     """What the suite says with a fault: the tests that find it and those that do not, or why it is no task."""
 
-    failing: Mapping[str, Verdict]
+    failing: Mapping[str, CaseVerdict]
     passing: tuple[str, ...] = ()
     rejected: str = ""
 
@@ -144,33 +144,33 @@ class _Suite:
                 f"{again.output[-2000:]}"
             )
 
-    async def try_all(self, batch: Sequence[Candidate]) -> list[_Found]:
+    async def try_all(self, batch: Sequence[FaultCandidate]) -> list[_Trial]:
         """What the tests say of each, all at once."""
         async with asyncio.TaskGroup() as group:
             trials = [group.create_task(self._try(candidate)) for candidate in batch]
         return [trial.result() for trial in trials]
 
-    async def _try(self, candidate: Candidate) -> _Found:
+    async def _try(self, candidate: FaultCandidate) -> _Trial:
         first = self._found(await self._run(candidate))
         if first.rejected:
             return first
         again = self._found(await self._run(candidate))
         if again.rejected or again.failing.keys() != first.failing.keys():
-            return _Found(failing={}, rejected="not the same twice")
+            return _Trial(failing={}, rejected="not the same twice")
         return first
 
-    def _found(self, run: SuiteRun) -> _Found:
+    def _found(self, run: SuiteRun) -> _Trial:
         passing = tuple(sorted(self.baseline & run.passed))
         failing = {test: run.verdicts.get(test, _LOST) for test in sorted(self.baseline - run.passed)}
         if run.trouble:
-            return _Found(failing={}, rejected="the tests do not end" if run.is_late else "no report of the tests")
+            return _Trial(failing={}, rejected="the tests do not end" if run.is_late else "no report of the tests")
         if not failing:
-            return _Found(failing={}, rejected="no test fails")
+            return _Trial(failing={}, rejected="no test fails")
         if len(passing) < self._min_pass_to_pass:
-            return _Found(failing={}, rejected="too few tests pass")
-        return _Found(failing=failing, passing=passing)
+            return _Trial(failing={}, rejected="too few tests pass")
+        return _Trial(failing=failing, passing=passing)
 
-    async def _run(self, candidate: Candidate | None = None) -> SuiteRun:
+    async def _run(self, candidate: FaultCandidate | None = None) -> SuiteRun:
         spec, known = await asyncio.to_thread(
             lambda: (box_spec(self._tree, self._interpreter), () if self._files else python_files(self._tree))
         )
@@ -193,12 +193,12 @@ class _Suite:
             )
 
 
-_LOST = Verdict(passed=False, said="did not run")
+_LOST = CaseVerdict(passed=False, said="did not run")
 
 
-def _row(name: str, candidate: Candidate, found: _Found, split: Split) -> Row:
-    patch = diff_of(Change(path=candidate.path, before=candidate.faulty, after=candidate.sound))
-    return Row(
+def _row(name: str, candidate: FaultCandidate, found: _Trial, split: Split) -> SweRow:
+    patch = diff_of(FileChange(path=candidate.path, before=candidate.faulty, after=candidate.sound))
+    return SweRow(
         instance_id=f"{name}-{hashlib.sha256(patch.encode()).hexdigest()[:8]}",
         repo=name,
         base_commit="",
@@ -233,5 +233,5 @@ def _link(place: Path, venv: Path) -> None:
     place.symlink_to(venv)
 
 
-def _rows_of_others(file: Path, name: str) -> list[Row]:
+def _rows_of_others(file: Path, name: str) -> list[SweRow]:
     return [row for row in read_rows(file) if row.repo != name] if file.exists() else []

@@ -31,7 +31,7 @@ class Fault:
     text: str
 
 
-class _Module:
+class _PlacedModule:
     """A parsed module, with offsets in place of lines and columns."""
 
     def __init__(self, source: str) -> None:
@@ -64,12 +64,14 @@ class _Module:
 _COMPARED: Mapping[type[ast.cmpop], tuple[str, tuple[str, ...]]] = {
     ast.Eq: ("==", ("!=",)),
     ast.NotEq: ("!=", ("==",)),
-    ast.Lt: ("<", ("<=", ">")),
-    ast.LtE: ("<=", ("<", ">=")),
-    ast.Gt: (">", (">=", "<")),
-    ast.GtE: (">=", (">", "<=")),
+    ast.Lt: ("<", ("<=", ">=")),
+    ast.LtE: ("<=", ("<", ">")),
+    ast.Gt: (">", (">=", "<=")),
+    ast.GtE: (">=", (">", "<")),
     ast.Is: ("is", ("is not",)),
+    ast.IsNot: ("is not", ("is",)),
     ast.In: ("in", ("not in",)),
+    ast.NotIn: ("not in", ("in",)),
 }
 _CALCULATED: Mapping[type[ast.operator], tuple[str, tuple[str, ...]]] = {
     ast.Add: ("+", ("-",)),
@@ -84,21 +86,21 @@ _CALCULATED: Mapping[type[ast.operator], tuple[str, tuple[str, ...]]] = {
 _DESCRIBING = ("annotation", "returns", "decorator_list", "bases", "type_params")
 
 
-def _comparison(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _comparison(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         token, others = _COMPARED.get(type(node.ops[0]), ("", ()))
         for other in others:
             yield from module.between(node.left, node.comparators[0], token, other)
 
 
-def _arithmetic(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _arithmetic(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.BinOp) and not _is_text(node.left):
         token, others = _CALCULATED.get(type(node.op), ("", ()))
         for other in others:
             yield from module.between(node.left, node.right, token, other)
 
 
-def _logic(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _logic(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.BoolOp):
         token, other = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
         if len(node.values) == 2:
@@ -107,20 +109,24 @@ def _logic(module: _Module, node: ast.AST) -> Iterator[_Edit]:
             yield module.start(node), module.end(node), module.text(value)
 
 
-def _condition(module: _Module, node: ast.AST) -> Iterator[_Edit]:
-    """Branches swap by their condition, negated."""
+def _condition(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
+    """Branches swap when their condition is negated. Comparisons have faults of their own."""
     if isinstance(node, ast.If | ast.IfExp | ast.While):
-        yield module.start(node.test), module.end(node.test), f"not ({module.text(node.test)})"
+        text = module.text(node.test)
+        if isinstance(node.test, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
+            yield module.start(node.test), module.end(node.test), f"not {text}"
+        if isinstance(node.test, ast.BoolOp):
+            yield module.start(node.test), module.end(node.test), f"not ({text})"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield module.start(node), module.end(node), module.text(node.operand)
 
 
-def _flipped(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _flipped(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield module.start(node), module.end(node), str(not node.value)
 
 
-def _off_by_one(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _off_by_one(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Constant) and type(node.value) is int and module.text(node).isdigit():
         yield module.start(node), module.end(node), str(node.value + 1)
         if node.value > 0:
@@ -131,14 +137,14 @@ def _off_by_one(module: _Module, node: ast.AST) -> Iterator[_Edit]:
                 yield module.start(bound), module.end(bound), f"{module.text(bound)} + 1"
 
 
-def _slice(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _slice(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Slice):
         for bound in (node.lower, node.upper):
             if bound is not None:
                 yield module.start(bound), module.end(bound), ""
 
 
-def _lost_statement(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _lost_statement(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     calls = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
     if calls or isinstance(node, ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Delete):
         assert isinstance(node, ast.stmt)
@@ -147,14 +153,14 @@ def _lost_statement(module: _Module, node: ast.AST) -> Iterator[_Edit]:
         yield module.start(node), module.end(node), "pass"
 
 
-def _returned(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _returned(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
         yield module.start(node.value), module.end(node.value), "None"
         if isinstance(node.value, ast.Call) and len(node.value.args) == 1 and not node.value.keywords:
             yield module.start(node.value), module.end(node.value), module.text(node.value.args[0])
 
 
-def _keyword(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _keyword(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
             before = module.data[: module.start(keyword)].rstrip()
@@ -162,7 +168,7 @@ def _keyword(module: _Module, node: ast.AST) -> Iterator[_Edit]:
                 yield len(before) - 1, module.end(keyword), ""
 
 
-def _arguments(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _arguments(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     """Two positional arguments change places."""
     if isinstance(node, ast.Call) and len(node.args) == 2 and not any(isinstance(a, ast.Starred) for a in node.args):
         one, other = node.args
@@ -170,19 +176,19 @@ def _arguments(module: _Module, node: ast.AST) -> Iterator[_Edit]:
         yield module.start(one), module.end(other), f"{module.text(other)}{gap}{module.text(one)}"
 
 
-def _default(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _default(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.arguments):
         for value in (*node.defaults, *node.kw_defaults):
             if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
                 yield module.start(value), module.end(value), '""'
 
 
-def _loop(module: _Module, node: ast.AST) -> Iterator[_Edit]:
+def _loop(module: _PlacedModule, node: ast.AST) -> Iterator[_Edit]:
     if isinstance(node, ast.Break | ast.Continue):
         yield module.start(node), module.end(node), "continue" if isinstance(node, ast.Break) else "break"
 
 
-OPERATORS: Mapping[str, Callable[[_Module, ast.AST], Iterator[_Edit]]] = {
+OPERATORS: Mapping[str, Callable[[_PlacedModule, ast.AST], Iterator[_Edit]]] = {
     "comparison": _comparison,
     "arithmetic": _arithmetic,
     "logic": _logic,
@@ -201,7 +207,7 @@ OPERATORS: Mapping[str, Callable[[_Module, ast.AST], Iterator[_Edit]]] = {
 
 def find_faults(source: str) -> list[Fault]:
     """All faults that we can think of in a module, in the order of its text. SyntaxError if it is none."""
-    module = _Module(source)
+    module = _PlacedModule(source)
     return [
         Fault(operator=operator, function=function, start=start, end=end, text=text)
         for function, node in _nodes(module.tree, "", is_inside=False)

@@ -37,7 +37,7 @@ _MAX_DIFF_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileChange:
     """A path below the tree that is not as it was; None: no file there. `mode`: that of the new one."""
 
     path: str
@@ -59,7 +59,7 @@ class Rules:
     taken: frozenset[str]
     roots: tuple[str, ...]
 
-    def fate(self, change: Change) -> Fate:
+    def fate(self, change: FileChange) -> Fate:
         path = PurePosixPath(change.path)
         if not change.path.isprintable():
             return "left out"
@@ -86,7 +86,7 @@ class Rules:
 class Work:
     """All that an agent changed, sorted."""
 
-    carried: tuple[Change, ...]
+    carried: tuple[FileChange, ...]
     left_out: tuple[str, ...]
     tampering: tuple[str, ...]
 
@@ -97,7 +97,7 @@ class Work:
 
 def sort_changes(before: Path, after: Path, rules: Rules) -> Work:
     """Compares the agent's tree with the one it got. Blocking."""
-    sorted_by: dict[Fate, list[Change]] = {"carried": [], "left out": [], "tampering": []}
+    sorted_by: dict[Fate, list[FileChange]] = {"carried": [], "left out": [], "tampering": []}
     for change in changes(before, after):
         sorted_by[rules.fate(change)].append(change)
     links = [path for path, is_link in _paths(after) if is_link and not (before / path).is_symlink()]
@@ -108,7 +108,7 @@ def sort_changes(before: Path, after: Path, rules: Rules) -> Work:
     )
 
 
-def changes(before: Path, after: Path) -> Iterator[Change]:
+def changes(before: Path, after: Path) -> Iterator[FileChange]:
     """Every file that is not in both trees as it is in the other. Blocking."""
     old, new = (dict(_paths(tree)) for tree in (before, after))
     for path in sorted(old.keys() | new.keys()):
@@ -116,7 +116,7 @@ def changes(before: Path, after: Path) -> Iterator[Change]:
         mode = 0o644 if now is None else stat.S_IMODE((after / path).lstat().st_mode)
         was_mode = mode if was is None else stat.S_IMODE((before / path).lstat().st_mode)
         if was != now or (now is not None and (mode ^ was_mode) & 0o100):
-            yield Change(path=path, before=was, after=now, mode=0o755 if mode & 0o100 else 0o644)
+            yield FileChange(path=path, before=was, after=now, mode=0o755 if mode & 0o100 else 0o644)
 
 
 def is_test(path: str) -> bool:
@@ -125,7 +125,7 @@ def is_test(path: str) -> bool:
     return any(part in _TEST_FOLDERS for part in parts[:-1]) or _is_one_of(parts[-1], _TEST_FILES)
 
 
-def diff_of(change: Change) -> str:
+def diff_of(change: FileChange) -> str:
     """One change as git writes it."""
     old, new = f"a/{change.path}", f"b/{change.path}"
     head = [f"diff --git {old} {new}\n"]

@@ -28,7 +28,7 @@ REPO_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class SweRow:
     """A task. `patch` is the author's solution; `image` an image that its packages are in; `split` None: not said.
 
     `packages`: it was made for packages of its own (`environment_setup_commit` or an image), so that an interpreter
@@ -84,7 +84,7 @@ def file_of(test: str) -> str:
     return test.partition("::")[0]
 
 
-def read_rows(file: Path) -> list[Row]:
+def read_rows(file: Path) -> list[SweRow]:
     """All rows of a .jsonl file, or of a .json file with a list. `TaskError` names the record at fault."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def read_rows(file: Path) -> list[Row]:
     return _split(rows)
 
 
-def write_rows(file: Path, rows: Sequence[Row]) -> None:
+def write_rows(file: Path, rows: Sequence[SweRow]) -> None:
     """The rows as a .jsonl file, whole or not at all."""
     part = file.with_suffix(".part")
     part.write_text("".join(json.dumps(row.to_json(), ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
@@ -128,7 +128,7 @@ _Repo = Annotated[str, Field(pattern=f"^{REPO_NAME}(/{REPO_NAME})?$", max_length
 _Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{7,64}$|^$")]
 
 
-class _Record(BaseModel):
+class _SweRecord(BaseModel):
     instance_id: _Name
     repo: _Repo
     base_commit: _Commit
@@ -143,13 +143,13 @@ class _Record(BaseModel):
     image_name: str | None = None
 
 
-def _row(raw: Json, where: str) -> Row:
+def _row(raw: Json, where: str) -> SweRow:
     try:
-        record = _Record.model_validate(raw)
+        record = _SweRecord.model_validate(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise TaskError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return Row(
+    return SweRow(
         instance_id=record.instance_id,
         repo=record.repo,
         base_commit=record.base_commit,
@@ -165,7 +165,7 @@ def _row(raw: Json, where: str) -> Row:
     )
 
 
-def _split(rows: list[Row]) -> list[Row]:
+def _split(rows: list[SweRow]) -> list[SweRow]:
     """Rows that do not say their split get that of their repository: train and held-out never share one."""
     unsaid = {row.repo for row in rows if row.split is None}
     repos = sorted(unsaid, key=lambda repo: hashlib.sha256(repo.encode()).digest())

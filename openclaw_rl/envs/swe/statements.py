@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from textwrap import dedent
 
-from openclaw_rl.envs.swe.suite import Verdict
+from openclaw_rl.envs.swe.suite import CaseVerdict
 
 _NUM_TOLD = 3
 _NUM_LINES = 8
 
 
-def problem_of(repo: str, failing: Mapping[str, Verdict]) -> str:
+def problem_of(repo: str, failing: Mapping[str, CaseVerdict]) -> str:
     """A few of the failures in detail, each of another test."""
     functions: dict[str, str] = {}
     for test in failing:
@@ -23,9 +24,9 @@ def problem_of(repo: str, failing: Mapping[str, Verdict]) -> str:
     return text.replace("{failures}", "\n\n".join(told)).strip()
 
 
-def _told(verdict: Verdict) -> str:
+def _told(verdict: CaseVerdict) -> str:
     """The statement of the test that failed, and what came of it. The code under test, further down, is not shown."""
     asked = re.search(r"^>\s+(.+)$", verdict.trace, re.MULTILINE)
-    errors = re.findall(r"^E {0,3}(.*)$", verdict.trace, re.MULTILINE) or verdict.said.splitlines()
-    lines = [*([asked[1]] if asked else []), *errors[:_NUM_LINES]]
+    marked = "\n".join(re.findall(r"^E(.*)$", verdict.trace, re.MULTILINE)) or verdict.said
+    lines = [*([asked[1]] if asked else []), *dedent(marked).splitlines()[:_NUM_LINES]]
     return "\n".join(f"    {line}".rstrip() for line in lines)

@@ -36,7 +36,7 @@ _MAX_MESSAGE = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class CaseVerdict:
     """What came of one test. `said` is what its failure says of itself, `trace` the text that goes with it."""
 
     passed: bool
@@ -48,7 +48,7 @@ class Verdict:
 class SuiteRun:
     """One run. `trouble` says why there is no report to believe, and no verdicts; `is_late`: since it did not end."""
 
-    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    verdicts: Mapping[str, CaseVerdict] = field(default_factory=dict)
     trouble: str = ""
     is_late: bool = False
     output: str = ""
@@ -80,7 +80,7 @@ class _Planted:
             f"    def {self.fails}(self):\n        assert not {secrets.randbelow(1000) + 1}\n"
         ).encode()
 
-    def is_true_to_itself(self, verdicts: Mapping[str, Verdict]) -> bool:
+    def is_true_to_itself(self, verdicts: Mapping[str, CaseVerdict]) -> bool:
         found = [verdicts.get(f"{self.path}::Test::{name}") for name in (self.passes, self.fails)]
         return [verdict and verdict.passed for verdict in found] == [True, False]
 
@@ -118,7 +118,7 @@ async def run_suite(box: Box, files: Sequence[str], *, known: Iterable[str] = ()
     return SuiteRun(verdicts=own, output=ran.output, took_s=took_s)
 
 
-def read_report(xml: bytes, files: Iterable[str]) -> dict[str, Verdict]:
+def read_report(xml: bytes, files: Iterable[str]) -> dict[str, CaseVerdict]:
     """By id of the test. Tests outside these files are left out. ValueError if it is no JUnit report."""
     if re.search(rb"<!(DOCTYPE|ENTITY)", xml):
         raise ValueError("it defines entities, which pytest never does")
@@ -127,7 +127,7 @@ def read_report(xml: bytes, files: Iterable[str]) -> dict[str, Verdict]:
     except ElementTree.ParseError as error:
         raise ValueError(str(error)) from error
     modules = {file.removesuffix(".py").replace("/", "."): file for file in files}
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, CaseVerdict] = {}
     for case in root.iter("testcase"):
         test = _id_of(case, modules)
         if test and verdicts.get(test, _PASSED).passed:  # what failed once stays so: one test may be written twice
@@ -135,7 +135,7 @@ def read_report(xml: bytes, files: Iterable[str]) -> dict[str, Verdict]:
     return verdicts
 
 
-_PASSED = Verdict(passed=True)
+_PASSED = CaseVerdict(passed=True)
 
 
 def _id_of(case: ElementTree.Element, modules: Mapping[str, str]) -> str:
@@ -153,9 +153,9 @@ def _ways_to_cut(name: str) -> Iterator[tuple[str, Sequence[str]]]:
         yield ".".join(parts[:length]), parts[length:]
 
 
-def _verdict(case: ElementTree.Element) -> Verdict:
+def _verdict(case: ElementTree.Element) -> CaseVerdict:
     for kind in ("failure", "error", "skipped"):
         if (found := case.find(kind)) is not None:
             said, trace = found.get("message", ""), found.text or ""
-            return Verdict(passed=False, said=said[:_MAX_MESSAGE], trace=trace[:_MAX_MESSAGE])
+            return CaseVerdict(passed=False, said=said[:_MAX_MESSAGE], trace=trace[:_MAX_MESSAGE])
     return _PASSED

@@ -31,24 +31,24 @@ _Line = Annotated[str, AfterValidator(_no_zero)]
 """What becomes an argument of a program."""
 
 
-class _Call(BaseModel):
+class _BoxCall(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class _Shell(_Call):
+class _ShellCall(_BoxCall):
     """Runs a command in a shell that keeps its directory and variables between calls."""
 
     command: _Line = Field(description="What bash runs.")
 
 
-class _WriteFile(_Call):
+class _WriteCall(_BoxCall):
     """Writes a whole file, with the folders that it needs. What was there is replaced."""
 
     path: _Line = Field(description="The file, absolute or below the repository.")
     content: str = Field(description="All that the file holds afterwards.")
 
 
-class _View(_Call):
+class _ViewCall(_BoxCall):
     """Shows lines of a text file with their numbers."""
 
     path: _Line = Field(description="The file, absolute or below the repository.")
@@ -56,7 +56,7 @@ class _View(_Call):
     num_lines: int = Field(200, description="How many lines to show.", ge=1)
 
 
-class _Edit(_Call):
+class _EditCall(_BoxCall):
     """Replaces a passage of a file, which must occur there exactly once."""
 
     path: _Line = Field(description="The file, absolute or below the repository.")
@@ -64,10 +64,15 @@ class _Edit(_Call):
     new: str = Field(description="What stands there instead.")
 
 
-_CALLS: Mapping[str, type[_Call]] = {"shell": _Shell, "write_file": _WriteFile, "view": _View, "edit": _Edit}
+_CALLS: Mapping[str, type[_BoxCall]] = {
+    "shell": _ShellCall,
+    "write_file": _WriteCall,
+    "view": _ViewCall,
+    "edit": _EditCall,
+}
 
 
-def _tool(name: str, call: type[_Call]) -> Tool:
+def _tool(name: str, call: type[_BoxCall]) -> Tool:
     schema = call.model_json_schema()
     properties = {key: {k: v for k, v in each.items() if k != "title"} for key, each in schema["properties"].items()}
     parameters = {"type": "object", "properties": properties, "required": schema["required"]}
@@ -87,13 +92,13 @@ async def use_tool(box: Box, call: ToolCall, *, workdir: str, command_s: float) 
         first = error.errors(include_url=False, include_input=False)[0]
         return _wrong(f"{call.name}: {'.'.join(map(str, first['loc'])) or 'arguments'}: {first['msg']}")
     match asked:
-        case _Shell():
+        case _ShellCall():
             return _told(await box.shell(asked.command, timeout_s=command_s), command_s)
-        case _WriteFile():
+        case _WriteCall():
             return await _write(box, _place(workdir, asked.path), asked.content)
-        case _View():
+        case _ViewCall():
             return await _view(box, _place(workdir, asked.path), asked.start, asked.num_lines)
-        case _Edit():
+        case _EditCall():
             return await _edit(box, _place(workdir, asked.path), asked.old, asked.new)
         case _:
             raise AssertionError(asked)

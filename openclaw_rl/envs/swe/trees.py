@@ -7,8 +7,8 @@ The repository is looked for in the folder `repos` beside the file of tasks:
     repos/owner__name without .git               a plain folder, for rows without a commit: the tree as it is *solved*.
                                                  `patch` is taken back, and the files of the failing tests are brought
 
-The agent's tree holds none of the tests that are brought. Its git history is one commit without a past, and all its
-files are of the same age, so that nothing tells which one was touched last.
+The agent's tree holds none of the tests that are brought, and no compiled copy of a file. Its git history is one commit
+without a past, and all its files are of the same age, so that nothing tells which one was touched last.
 Both are made in a box, since a clone's settings may name programs to run; then they are kept in the cache.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import Box, BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.swe.patches import changes
-from openclaw_rl.envs.swe.rows import Row, file_of
+from openclaw_rl.envs.swe.rows import SweRow, file_of
 from openclaw_rl.envs.swe.suite import TESTBED
 from openclaw_rl.errors import TaskError
 
@@ -53,7 +53,7 @@ class Trees:
         return frozenset(change.path for change in changes(self.agent, self.graded))
 
 
-def find_repository(row: Row, repos: Path) -> Path:
+def find_repository(row: SweRow, repos: Path) -> Path:
     """The clone or folder of a row's repository. `TaskError` says what is missing, and how to get it."""
     places = [repos / row.folder, repos / f"{row.folder}.git"]
     found = next((place for place in places if place.is_dir()), None)
@@ -71,7 +71,7 @@ def find_repository(row: Row, repos: Path) -> Path:
     return found
 
 
-async def make_trees(row: Row, repository: Path, *, sandbox: Sandbox, cache: Path) -> Trees:
+async def make_trees(row: SweRow, repository: Path, *, sandbox: Sandbox, cache: Path) -> Trees:
     """From the cache, or made now. Two that make the same do no harm."""
     folder = cache / "swe-trees" / await asyncio.to_thread(_key, row, repository)
     trees = Trees(agent=folder / "agent", graded=folder / "graded")
@@ -99,7 +99,7 @@ async def apply_patch(box: Box, patch: str, *, backwards: bool = False) -> str:
     return "" if ran.exit_code == 0 else ran.output.strip() or f"git apply: exit code {ran.exit_code}"
 
 
-async def _make(row: Row, repository: Path, into: Trees, sandbox: Sandbox) -> None:
+async def _make(row: SweRow, repository: Path, into: Trees, sandbox: Sandbox) -> None:
     git = _git_folder(repository)
     into.agent.parent.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as empty:
@@ -121,7 +121,7 @@ async def _make(row: Row, repository: Path, into: Trees, sandbox: Sandbox) -> No
             await box.close()
 
 
-async def _from_commit(box: Box, row: Row, into: Trees) -> None:
+async def _from_commit(box: Box, row: SweRow, into: Trees) -> None:
     git = f"GIT_INDEX_FILE=/tmp/index git --git-dir=/repository --work-tree={TESTBED}"
     await _do(box, row, f"{git} cat-file -e '{row.base_commit}^{{commit}}'", "its commit is not in the clone; fetch it")
     await _do(box, row, f"{git} read-tree {row.base_commit} && {git} checkout-index -a -f", "its tree cannot be read")
@@ -131,7 +131,7 @@ async def _from_commit(box: Box, row: Row, into: Trees) -> None:
     await _keep(box, row, into.graded)
 
 
-async def _from_solved(box: Box, row: Row, into: Trees) -> None:
+async def _from_solved(box: Box, row: SweRow, into: Trees) -> None:
     if why := await apply_patch(box, row.patch, backwards=True):
         raise TaskError(f"{row.instance_id}: its patch cannot be taken back from the solved tree: {why}")
     await _keep(box, row, into.graded)
@@ -140,16 +140,17 @@ async def _from_solved(box: Box, row: Row, into: Trees) -> None:
     await _keep(box, row, into.agent, with_git=True)
 
 
-async def _keep(box: Box, row: Row, to: Path, *, with_git: bool = False) -> None:
-    command = "rm -rf .git"
+async def _keep(box: Box, row: SweRow, to: Path, *, with_git: bool = False) -> None:
+    command = "rm -rf .git && find . -name __pycache__ -prune -exec rm -rf {} +"
     if with_git:
+        command += f" && find . -exec touch -h -d @{_AGE} {{}} +"  # git's index tells ages too
         command += " && git init -q -b main --template= . && git add -A -f ."
         command += f" && git {_WHO} commit -q --allow-empty -m base"
     await _do(box, row, command, "its tree cannot be put under git")
     await box.copy_out(TESTBED, to, max_bytes=MAX_TREE_MB << 20)
 
 
-async def _do(box: Box, row: Row, command: str, trouble: str, stdin: bytes = b"") -> None:
+async def _do(box: Box, row: SweRow, command: str, trouble: str, stdin: bytes = b"") -> None:
     dates = {"GIT_AUTHOR_DATE": f"{_AGE} +0000", "GIT_COMMITTER_DATE": f"{_AGE} +0000"}
     ran = await box.run(f"cd {TESTBED} && {command}", timeout_s=_STEP_S, env={**GIT_ENV, **dates}, stdin=stdin)
     if ran.exit_code == 127:
@@ -177,7 +178,7 @@ def _git_folder(repository: Path) -> Path | None:
     return None
 
 
-def _key(row: Row, repository: Path) -> str:
+def _key(row: SweRow, repository: Path) -> str:
     """What the trees are made of: the row, and the files of a plain folder. A commit's name says what is in it."""
     hidden = sorted({file_of(test) for test in row.fail_to_pass})
     parts = [row.repo, row.base_commit, row.patch, row.test_patch, *hidden]
