@@ -162,7 +162,7 @@ def demonstrate(examples: Sequence[Problem]) -> tuple[Message, ...]:
         for call in example.solution:
             arguments = json.loads(call.arguments)
             if call.name == SUBMIT.name:
-                shown.append(Message(role="assistant", content=arguments["answer"]))
+                shown.append(Message(role="assistant", content=f"The answer is {arguments['answer']}."))
                 continue
             own = ToolCall(id=f"shot{number}{call.id}", name=call.name, arguments=call.arguments)
             shown.append(Message(role="assistant", tool_calls=(own,)))

@@ -114,5 +114,6 @@ CONVERT = Family(
     about="Convert measures between units.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_conversions,
 )

@@ -134,5 +134,6 @@ DATES = Family(
     about="Dates and weekdays, reckoned with tools.",
     prompt="answer.txt",
     num_levels=3,
+    shots=4,
     make=make_dates,
 )

@@ -23,12 +23,14 @@ Make = Callable[[Random, Split, int], Iterator[Problem]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """`about` is for people who choose; `prompt` is the file of its system message."""
+    """`about` is for people who choose; `prompt` is the file of its system message; `shots` is how many solved examples
+    come before a question where nothing else is said."""
 
     name: str
     about: str
     prompt: str
     num_levels: int
+    shots: int
     make: Make
 
 

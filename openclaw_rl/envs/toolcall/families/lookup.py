@@ -86,5 +86,6 @@ LOOKUP = Family(
     about="Look values up with a tool, then calculate with them.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_lookups,
 )

@@ -69,5 +69,6 @@ SUMS = Family(
     about="Sums and products with a calculator.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_sums,
 )
