@@ -7,6 +7,7 @@ answer into a file; it can do so where the task needs no tool but a calculator o
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -14,7 +15,6 @@ from dataclasses import dataclass, replace
 from openclaw_rl.envs.sandbox.box import Box, BoxSpec, Sandbox
 from openclaw_rl.envs.toolcall.rewards import Attempted, Reward
 from openclaw_rl.envs.toolcall.tasks import SUBMIT, Left, ToolTask
-from openclaw_rl.envs.toolcall.tools.arguments import read_arguments
 from openclaw_rl.envs.toolcall.tools.toolbox import CallFault
 from openclaw_rl.envs.toolcall.tools.workbench import Workbench
 from openclaw_rl.errors import EnvError, TaskError
@@ -57,14 +57,13 @@ class ToolRoom:
             self._box = await self._programs.sandbox.start(self._programs.spec)
             return Opening(messages=(Message(role="user", content=question + _TO_PROGRAMS),), workdir="/work")
         await self._workbench.open()
-        submit = () if self._task.problem.goal.is_a_call else (SUBMIT,)
         return Opening(
             messages=(
                 *([Message(role="system", content=self._task.system)] if self._task.system else []),
                 *self._task.shots,
                 Message(role="user", content=question),
             ),
-            tools=(*self._workbench.tools, *submit),
+            tools=self._workbench.tools,
         )
 
     async def solve(self) -> None:
@@ -73,7 +72,7 @@ class ToolRoom:
             raise TaskError(f"the author of {self._task.name} told no solution")
         for call in solution:
             if self._box is not None and call.name == SUBMIT.name:
-                await self._box.write(ANSWER_FILE, read_arguments(SUBMIT, call.arguments)["answer"].encode())
+                await self._box.write(ANSWER_FILE, json.loads(call.arguments)["answer"].encode())
             elif self._box is None:
                 await self.step(call)
 
@@ -89,14 +88,14 @@ class ToolRoom:
             return replace(observation, content=_readable(observation.content))
 
     async def _made(self, call: ToolCall) -> Observation:
-        goal = self._task.problem.goal
-        if call.name == SUBMIT.name and not goal.is_a_call:
-            self._left = replace(self._left, answer=str(read_arguments(SUBMIT, call.arguments)["answer"]))
-            return Observation(content="The answer is submitted.", is_done=True)
         called, observation = await self._workbench.call(call)
-        self._left = replace(self._left, calls=(*self._left.calls, called))
         self._faults_in_a_row = 0
-        return replace(observation, is_done=goal.is_a_call)
+        is_a_call = self._task.problem.goal.is_a_call
+        if called.name == SUBMIT.name and not is_a_call:
+            self._left = replace(self._left, answer=str(called.arguments["answer"]))
+            return replace(observation, is_done=True)
+        self._left = replace(self._left, calls=(*self._left.calls, called))
+        return replace(observation, is_done=is_a_call)
 
     def _at_fault(self, what: str) -> Observation:
         self._left = replace(self._left, num_faults=self._left.num_faults + 1)

@@ -154,18 +154,20 @@ def calls_of(*calls: tuple[str, Mapping[str, Json]]) -> tuple[ToolCall, ...]:
 
 
 def demonstrate(examples: Sequence[Problem]) -> tuple[Message, ...]:
-    """Solved problems as a conversation: question, calls, their results, and the answer as text."""
+    """Solved problems as a conversation: question, calls, their results, and what there is to say in the end."""
     shown: list[Message] = []
     for number, example in enumerate(examples):
         functions = {own.tool.name: own.function for own in example.tools}
+        said = ""
         shown.append(Message(role="user", content=example.question))
         for call in example.solution:
             arguments = json.loads(call.arguments)
             if call.name == SUBMIT.name:
-                shown.append(Message(role="assistant", content=f"The answer is {arguments['answer']}."))
+                said = f"The answer is {arguments['answer']}."
                 continue
             own = ToolCall(id=f"shot{number}{call.id}", name=call.name, arguments=call.arguments)
+            said = functions[call.name](arguments)
             shown.append(Message(role="assistant", tool_calls=(own,)))
-            result = functions[call.name](arguments)
-            shown.append(Message(role="tool", content=result, tool_call_id=own.id, name=own.name))
+            shown.append(Message(role="tool", content=said, tool_call_id=own.id, name=own.name))
+        shown.append(Message(role="assistant", content=said))
     return tuple(shown)

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from difflib import get_close_matches
 
 from openclaw_rl.envs.sandbox.box import Sandbox
-from openclaw_rl.envs.toolcall.tasks import Called, ToolTask
+from openclaw_rl.envs.toolcall.tasks import SUBMIT, Called, ToolTask
 from openclaw_rl.envs.toolcall.tools.arguments import read_arguments
 from openclaw_rl.envs.toolcall.tools.calculator import CALCULATOR
 from openclaw_rl.envs.toolcall.tools.functions import BoxedFunctions
@@ -73,6 +73,8 @@ def make_workbench(task: ToolTask, sandbox: Sandbox, file: ToolsFile | None) -> 
         boxed.append(BoxedFunctions(sandbox, file.folder, theirs))
     if file is not None:
         boxed += (server_tools(name, servers[name], file.folder, sandbox) for name in task.wants if name in servers)
+    if not task.problem.goal.is_a_call:
+        own.append(OwnTool(tool=SUBMIT, function=lambda arguments: "The answer is submitted."))
     if boxed and (lacks := sandbox.lacks()):
         raise TaskError(f"{task.name} needs a box: {lacks}")
-    return Workbench([OwnTools(own), *boxed])
+    return Workbench([*boxed, OwnTools(own)])
