@@ -30,7 +30,7 @@ _DISPENSABLE = frozenset({CALCULATOR.tool.name, *BROUGHT})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Set:
+class _TaskSet:
     tasks: MutableMapping[str, ToolTask]
     reward: Reward
 
@@ -44,7 +44,7 @@ class ToolcallEnvironment:
         self._sandbox = sandbox
         self._kind = rollout.task_type
         self._tools: ToolsFile | None = None if rollout.tools_config is None else read_tools_file(rollout.tools_config)
-        self._sets: dict[str, _Set] = {}
+        self._sets: dict[str, _TaskSet] = {}
         self._making = asyncio.Lock()
 
     def sources(self) -> Sequence[TaskSource]:
@@ -97,16 +97,16 @@ class ToolcallEnvironment:
         spec = BoxSpec(read_only=programs, gateway=gateway, workdir="/work")
         return ToolRoom(attempted, workbench, found.reward, ForPrograms(sandbox=self._sandbox, spec=spec))
 
-    async def _set(self, source: str) -> _Set:
+    async def _set(self, source: str) -> _TaskSet:
         if not source:
             sets = [await self._set(kind) for kind in ([self._kind] if self._kind else FAMILIES)]
-            return _Set(tasks=ChainMap(*(one.tasks for one in sets)), reward=sets[0].reward)
+            return _TaskSet(tasks=ChainMap(*(one.tasks for one in sets)), reward=sets[0].reward)
         async with self._making:
             if source not in self._sets:
                 self._sets[source] = await self._made(await asyncio.to_thread(read_options, source))
             return self._sets[source]
 
-    async def _made(self, options: SourceOptions) -> _Set:
+    async def _made(self, options: SourceOptions) -> _TaskSet:
         if options.gym is not None:
             tasks = await make_tasks(
                 Gym(self._sandbox),
@@ -120,7 +120,7 @@ class ToolcallEnvironment:
             )
         else:
             tasks = await asyncio.to_thread(self._read, options)
-        return _Set(tasks={task.name: task for task in tasks}, reward=make_reward(options.reward))
+        return _TaskSet(tasks={task.name: task for task in tasks}, reward=make_reward(options.reward))
 
     def _read(self, options: SourceOptions) -> list[ToolTask]:
         if options.tasks is not None:

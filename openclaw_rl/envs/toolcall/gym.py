@@ -17,7 +17,7 @@ from pathlib import Path
 from openclaw_rl.envs.sandbox.box import BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.toolcall.answers import Check, is_number, stated
 from openclaw_rl.envs.toolcall.boxes import PYTHON, own_program, with_python
-from openclaw_rl.envs.toolcall.tasks import SUBMIT, Finding, Left, Problem, ToolTask, calls_of
+from openclaw_rl.envs.toolcall.tasks import SUBMIT, Deeds, Marked, Problem, ToolTask, calls_of
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.types import Json, Split
 
@@ -87,14 +87,14 @@ class GymGoal:
     reference: str
     is_a_call: bool = field(default=False, init=False)
 
-    async def read(self, left: Left) -> Finding:
-        if left.answer is None:
-            return Finding(share=0.0, report="No answer was given.")
+    async def read(self, deeds: Deeds) -> Marked:
+        if deeds.answer is None:
+            return Marked(share=0.0, report="No answer was given.")
         check = Check(name="number" if is_number(self.reference) else "exact")
-        if check.accepts(left.answer, self.reference):
-            return Finding(share=1.0, report="The answer is right.")
-        share = await self.gym.score(self.drawn, self.index, stated(left.answer).strip())
-        return Finding(share=share, report=f"The answer given, {left.answer[:200]!r}, gets {share:.0%} of the points.")
+        if check.accepts(deeds.answer, self.reference):
+            return Marked(share=1.0, report="The answer is right.")
+        share = await self.gym.score(self.drawn, self.index, stated(deeds.answer).strip())
+        return Marked(share=share, report=f"The answer given, {deeds.answer[:200]!r}, gets {share:.0%} of the points.")
 
 
 async def make_tasks(

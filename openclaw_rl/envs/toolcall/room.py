@@ -13,8 +13,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from openclaw_rl.envs.sandbox.box import Box, BoxSpec, Sandbox
-from openclaw_rl.envs.toolcall.rewards import Attempted, Reward
-from openclaw_rl.envs.toolcall.tasks import SUBMIT, Left, ToolTask
+from openclaw_rl.envs.toolcall.rewards import Achieved, Reward
+from openclaw_rl.envs.toolcall.tasks import SUBMIT, Deeds, ToolTask
 from openclaw_rl.envs.toolcall.tools.toolbox import CallFault
 from openclaw_rl.envs.toolcall.tools.workbench import Workbench
 from openclaw_rl.errors import EnvError, TaskError
@@ -46,7 +46,7 @@ class ToolRoom:
         self._reward = reward
         self._programs = programs
         self._box: Box | None = None
-        self._left = Left()
+        self._deeds = Deeds()
         self._faults_in_a_row = 0
         self._is_over = False
         self._turn = asyncio.Lock()
@@ -92,13 +92,13 @@ class ToolRoom:
         self._faults_in_a_row = 0
         is_a_call = self._task.problem.goal.is_a_call
         if called.name == SUBMIT.name and not is_a_call:
-            self._left = replace(self._left, answer=str(called.arguments["answer"]))
+            self._deeds = replace(self._deeds, answer=str(called.arguments["answer"]))
             return replace(observation, is_done=True)
-        self._left = replace(self._left, calls=(*self._left.calls, called))
+        self._deeds = replace(self._deeds, calls=(*self._deeds.calls, called))
         return replace(observation, is_done=is_a_call)
 
     def _at_fault(self, what: str) -> Observation:
-        self._left = replace(self._left, num_faults=self._left.num_faults + 1)
+        self._deeds = replace(self._deeds, num_faults=self._deeds.num_faults + 1)
         self._faults_in_a_row += 1
         return Observation(content=what, is_error=True, is_done=self._faults_in_a_row >= _MAX_FAULTS_IN_A_ROW)
 
@@ -108,16 +108,16 @@ class ToolRoom:
         return await self._box.run(command, timeout_s=timeout_s, env=env)
 
     async def evaluate(self) -> Grade:
-        left = self._left if self._box is None else replace(self._left, answer=await self._written(self._box))
-        found = await self._task.problem.goal.read(left)
-        attempted = Attempted(share=found.share, left=left)
+        deeds = self._deeds if self._box is None else replace(self._deeds, answer=await self._written(self._box))
+        found = await self._task.problem.goal.read(deeds)
+        achieved = Achieved(share=found.share, deeds=deeds)
         return Grade(
-            reward=self._reward(attempted),
+            reward=self._reward(achieved),
             share=found.share,
             metrics={
-                "calls": float(len(left.calls)),
-                "useful_calls": float(attempted.num_useful_calls),
-                "faulty_calls": float(left.num_faults),
+                "calls": float(len(deeds.calls)),
+                "useful_calls": float(achieved.num_useful_calls),
+                "faulty_calls": float(deeds.num_faults),
             },
             report=found.report,
         )

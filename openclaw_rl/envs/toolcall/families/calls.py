@@ -14,7 +14,7 @@ from itertools import cycle
 from random import Random
 from string import Formatter
 
-from openclaw_rl.envs.toolcall.families.family import Family, shipped
+from openclaw_rl.envs.toolcall.families.family import TaskFamily, shipped
 from openclaw_rl.envs.toolcall.tasks import CallGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.toolbox import OwnTool, parameters
 from openclaw_rl.types import Json, Split, Tool
@@ -91,7 +91,7 @@ def make_calls(draw: Random, split: Split, level: int) -> Iterator[Problem]:
         yield function.drawn(draw, tools)
 
 
-CALLS = Family(
+CALLS = TaskFamily(
     name="calls",
     about="Call the right function with the right arguments.",
     prompt="call.txt",

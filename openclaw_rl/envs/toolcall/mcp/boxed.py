@@ -19,7 +19,7 @@ _MARGIN_S = 30.0
 
 
 class BoxWire:
-    """A `Wire` to the program that `command` starts in a box of its own."""
+    """A `McpWire` to the program that `command` starts in a box of its own."""
 
     def __init__(self, sandbox: Sandbox, spec: BoxSpec, command: Sequence[str]) -> None:
         self._sandbox = sandbox

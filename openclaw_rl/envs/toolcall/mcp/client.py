@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from openclaw_rl.envs.toolcall.mcp.wire import Wire, WireBroken
+from openclaw_rl.envs.toolcall.mcp.wire import McpWire, WireBroken
 from openclaw_rl.envs.toolcall.tools.toolbox import Arguments
 from openclaw_rl.errors import EnvError
 from openclaw_rl.types import Json, Observation, Tool
@@ -29,7 +29,7 @@ _MAX_TOOLS = 1000
 class McpTools:
     """A `Toolbox` over one server, which `name` tells apart from others."""
 
-    def __init__(self, wire: Wire, *, name: str, timeout_s: float = 60.0) -> None:
+    def __init__(self, wire: McpWire, *, name: str, timeout_s: float = 60.0) -> None:
         self.tools: tuple[Tool, ...] = ()
         self._wire = wire
         self._name = name

@@ -35,7 +35,7 @@ class _Stream:
 
 
 class HttpWire:
-    """A `Wire` to `url`. `headers` are sent with every request. Used and closed inside one event loop."""
+    """A `McpWire` to `url`. `headers` are sent with every request. Used and closed inside one event loop."""
 
     def __init__(self, url: str, *, headers: Mapping[str, str]) -> None:
         parts = urlsplit(url)

@@ -19,7 +19,7 @@ class AnswerLate(WireBroken):
     """No answer came in time. The server may still be at work on it."""
 
 
-class Wire(Protocol):
+class McpWire(Protocol):
     """One server. `WireBroken` where no answer comes."""
 
     async def open(self) -> None: ...

@@ -33,7 +33,7 @@ Json = object
 Told = dict[str, Json]
 
 
-class Ended(Exception):
+class NoReply(Exception):
     """What became of a message instead of an answer."""
 
     def __init__(self, told: Told) -> None:
@@ -67,7 +67,7 @@ class Program:
             elif said.get("id") == wanted and ("result" in said or "error" in said):
                 return said
         if wanted is not None:
-            raise Ended({"garbage": f"{MAX_STRAY_LINES} lines, and none of them the answer"})
+            raise NoReply({"garbage": f"{MAX_STRAY_LINES} lines, and none of them the answer"})
         return None
 
     def _decline(self, request: Told, deadline: float) -> None:
@@ -88,7 +88,7 @@ class Program:
     def _line(self, deadline: float) -> bytes:
         while b"\n" not in self._unread:
             if len(self._unread) > MAX_LINE:
-                raise Ended({"flood": f"a line of more than {MAX_LINE} bytes"})
+                raise NoReply({"flood": f"a line of more than {MAX_LINE} bytes"})
             self._await(write=False, deadline=deadline)
             more = os.read(self._stdout, 1 << 16)
             if not more:
@@ -101,9 +101,9 @@ class Program:
         left = deadline - time.monotonic()
         streams = ([], [self._stdin]) if write else ([self._stdout], [])
         if left <= 0 or not any(select.select(*streams, [], left)):
-            raise Ended({"timeout": "no answer came in time"})
+            raise NoReply({"timeout": "no answer came in time"})
 
-    def _death(self) -> Ended:
+    def _death(self) -> NoReply:
         try:
             code = self._process.wait(timeout=2)
         except subprocess.TimeoutExpired:
@@ -112,7 +112,7 @@ class Program:
         self._listening.join(timeout=1)
         words = self._last_words.decode(errors="replace").strip()
         how = f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
-        return Ended({"died": f"{how}{': ' if words else ''}{words}"})
+        return NoReply({"died": f"{how}{': ' if words else ''}{words}"})
 
     def _listen(self) -> None:
         stderr = self._process.stderr
@@ -157,9 +157,9 @@ def _answer(connection: socket.socket, program: Program | str) -> None:
             seconds = float(incoming.readline())
             message = incoming.read()
         if isinstance(program, str):
-            raise Ended({"died": program})
+            raise NoReply({"died": program})
         told: Told = {"reply": program.exchange(message, _parsed(message).get("id"), time.monotonic() + seconds)}
-    except Ended as ended:
+    except NoReply as ended:
         told = ended.told
     except OSError:  # who asked is gone
         return

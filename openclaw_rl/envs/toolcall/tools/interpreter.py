@@ -18,7 +18,7 @@ from openclaw_rl.types import Observation, Tool
 _LIMITS = BoxLimits(memory_mb=1024, processes=64, disk_mb=256)
 
 
-class Interpreter:
+class PythonTool:
     """A `Toolbox` with the one tool `python`."""
 
     def __init__(self, sandbox: Sandbox, *, timeout_s: float = 30.0) -> None:

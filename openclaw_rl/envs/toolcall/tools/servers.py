@@ -14,7 +14,7 @@ from openclaw_rl.envs.toolcall.boxes import shown_for
 from openclaw_rl.envs.toolcall.mcp.boxed import BoxWire
 from openclaw_rl.envs.toolcall.mcp.client import McpTools
 from openclaw_rl.envs.toolcall.mcp.http import HttpWire
-from openclaw_rl.envs.toolcall.mcp.wire import Wire
+from openclaw_rl.envs.toolcall.mcp.wire import McpWire
 from openclaw_rl.envs.toolcall.tools.functions import FOLDER
 from openclaw_rl.envs.toolcall.tools.tools_file import ServerEntry
 from openclaw_rl.errors import TaskError
@@ -27,7 +27,7 @@ def server_tools(name: str, entry: ServerEntry, folder: Path, sandbox: Sandbox) 
     return McpTools(_wire(entry, folder, sandbox), name=f"the MCP server {name}", timeout_s=entry.timeout_s)
 
 
-def _wire(entry: ServerEntry, folder: Path, sandbox: Sandbox) -> Wire:
+def _wire(entry: ServerEntry, folder: Path, sandbox: Sandbox) -> McpWire:
     if entry.url is not None:
         return HttpWire(entry.url, headers=entry.headers)
     assert entry.command is not None

@@ -11,7 +11,7 @@ from openclaw_rl.envs.toolcall.tasks import SUBMIT, Called, ToolTask
 from openclaw_rl.envs.toolcall.tools.arguments import read_arguments
 from openclaw_rl.envs.toolcall.tools.calculator import CALCULATOR
 from openclaw_rl.envs.toolcall.tools.functions import BoxedFunctions
-from openclaw_rl.envs.toolcall.tools.interpreter import Interpreter
+from openclaw_rl.envs.toolcall.tools.interpreter import PythonTool
 from openclaw_rl.envs.toolcall.tools.servers import server_tools
 from openclaw_rl.envs.toolcall.tools.toolbox import CallFault, OwnTool, OwnTools, Toolbox
 from openclaw_rl.envs.toolcall.tools.tools_file import BROUGHT, ToolsFile
@@ -68,7 +68,7 @@ def make_workbench(task: ToolTask, sandbox: Sandbox, file: ToolsFile | None) -> 
     if "calculator" in task.wants and "calculator" not in functions:
         own.append(CALCULATOR)
     if "python" in task.wants and "python" not in functions:
-        boxed.append(Interpreter(sandbox))
+        boxed.append(PythonTool(sandbox))
     if file is not None and theirs:
         boxed.append(BoxedFunctions(sandbox, file.folder, theirs))
     if file is not None:
