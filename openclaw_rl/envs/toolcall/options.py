@@ -22,6 +22,8 @@ from openclaw_rl.types import Json
 
 GYM = "gym:"
 
+_Count = Annotated[int, Field(ge=0, le=20_000)]
+
 
 class SourceOptions(BaseModel):
     """One of `family`, `tasks` and `gym`, and what else is said about it."""
@@ -38,8 +40,8 @@ class SourceOptions(BaseModel):
     config: Mapping[str, Json] = Field(default_factory=dict)
 
     seed: NonNegativeInt = 0
-    num_train: NonNegativeInt = 200
-    num_held_out: NonNegativeInt = 50
+    num_train: _Count = 200
+    num_held_out: _Count = 50
 
     tools: tuple[str, ...] | None = None
     system: Path | None = None
