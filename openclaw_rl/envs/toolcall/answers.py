@@ -35,10 +35,10 @@ class Check:
     choices: tuple[str, ...] = ()
 
     def accepts(self, text: str, reference: str) -> bool:
-        stated = _stated(text[-_MAX_CHARS:].replace("−", "-"))
+        said = stated(text[-_MAX_CHARS:].replace("−", "-"))
         if self.name == "choice":
-            return _last_choice(stated, self.choices) == reference.casefold()
-        return _CHECKS[self.name](stated, reference)
+            return _last_choice(said, self.choices) == reference.casefold()
+        return _CHECKS[self.name](said, reference)
 
 
 def is_number(text: str) -> bool:
@@ -46,7 +46,8 @@ def is_number(text: str) -> bool:
     return _NUMBER.fullmatch(text.strip()) is not None
 
 
-def _stated(text: str) -> str:
+def stated(text: str) -> str:
+    """What a text says its answer is; all of it where it says nothing of the kind."""
     if boxed := _BOXED.findall(text):
         return str(boxed[-1])
     last = text

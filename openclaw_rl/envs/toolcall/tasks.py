@@ -33,7 +33,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Deeds:
     """What an attempt left behind: the answer it gave, if any, and the calls that reached their tools."""
 
     answer: str | None = None
@@ -42,7 +42,7 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Marked:
     """How much of a goal is reached, and for people what is missing. It never says what would have been right."""
 
     share: float
@@ -55,7 +55,7 @@ class Goal(Protocol):
     @property
     def is_a_call(self) -> bool: ...
 
-    async def read(self, left: Left) -> Finding: ...
+    async def read(self, deeds: Deeds) -> Marked: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +66,12 @@ class AnswerGoal:
     check: Check
     is_a_call: bool = field(default=False, init=False)
 
-    async def read(self, left: Left) -> Finding:
-        if left.answer is None:
-            return Finding(share=0.0, report="No answer was given.")
-        if self.check.accepts(left.answer, self.reference):
-            return Finding(share=1.0, report="The answer is right.")
-        return Finding(share=0.0, report=f"The answer given, {left.answer[:200]!r}, is not right.")
+    async def read(self, deeds: Deeds) -> Marked:
+        if deeds.answer is None:
+            return Marked(share=0.0, report="No answer was given.")
+        if self.check.accepts(deeds.answer, self.reference):
+            return Marked(share=1.0, report="The answer is right.")
+        return Marked(share=0.0, report=f"The answer given, {deeds.answer[:200]!r}, is not right.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +83,15 @@ class CallGoal:
     defaults: Arguments = field(default_factory=dict)
     is_a_call: bool = field(default=True, init=False)
 
-    async def read(self, left: Left) -> Finding:
-        if not left.calls:
-            return Finding(share=0.0, report="No function was called.")
-        call = left.calls[-1]
+    async def read(self, deeds: Deeds) -> Marked:
+        if not deeds.calls:
+            return Marked(share=0.0, report="No function was called.")
+        call = deeds.calls[-1]
         if call.name != self.name:
-            return Finding(share=0.0, report=f"{call.name} is not the function that does what was asked.")
+            return Marked(share=0.0, report=f"{call.name} is not the function that does what was asked.")
         if wrong := self._wrong(call.arguments):
-            return Finding(share=0.0, report=f"{call.name} was called, but {', '.join(wrong)} is not what was asked.")
-        return Finding(share=1.0, report="The right function was called with the right arguments.")
+            return Marked(share=0.0, report=f"{call.name} was called, but {', '.join(wrong)} is not what was asked.")
+        return Marked(share=1.0, report="The right function was called with the right arguments.")
 
     def _wrong(self, given: Arguments) -> list[str]:
         missing = [f"{name} (left out)" for name in self.arguments if name not in given]
@@ -154,18 +154,20 @@ def calls_of(*calls: tuple[str, Mapping[str, Json]]) -> tuple[ToolCall, ...]:
 
 
 def demonstrate(examples: Sequence[Problem]) -> tuple[Message, ...]:
-    """Solved problems as a conversation: question, calls, their results, and the answer as text."""
+    """Solved problems as a conversation: question, calls, their results, and what there is to say in the end."""
     shown: list[Message] = []
     for number, example in enumerate(examples):
         functions = {own.tool.name: own.function for own in example.tools}
+        said = ""
         shown.append(Message(role="user", content=example.question))
         for call in example.solution:
             arguments = json.loads(call.arguments)
             if call.name == SUBMIT.name:
-                shown.append(Message(role="assistant", content=arguments["answer"]))
+                said = f"The answer is {arguments['answer']}."
                 continue
             own = ToolCall(id=f"shot{number}{call.id}", name=call.name, arguments=call.arguments)
+            said = functions[call.name](arguments)
             shown.append(Message(role="assistant", tool_calls=(own,)))
-            result = functions[call.name](arguments)
-            shown.append(Message(role="tool", content=result, tool_call_id=own.id, name=own.name))
+            shown.append(Message(role="tool", content=said, tool_call_id=own.id, name=own.name))
+        shown.append(Message(role="assistant", content=said))
     return tuple(shown)

@@ -1,4 +1,4 @@
-"""Choose the right function and its arguments. The level is how many functions there are to choose from, less one.
+"""Call the right function with the right arguments. The level is how many functions there are to choose from.
 
 The functions, what people say for them, and the values that they name are in functions.json. Those that are held out
 are other functions, named with other values.
@@ -10,10 +10,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle
 from random import Random
 from string import Formatter
 
-from openclaw_rl.envs.toolcall.families.family import Family, shipped
+from openclaw_rl.envs.toolcall.families.family import TaskFamily, shipped
 from openclaw_rl.envs.toolcall.tasks import CallGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.toolbox import OwnTool, parameters
 from openclaw_rl.types import Json, Split, Tool
@@ -81,21 +82,20 @@ def _values(
 
 
 def make_calls(draw: Random, split: Split, level: int) -> Iterator[Problem]:
-    """A question for one of some functions; then questions for the others, one after the other."""
-    offered = draw.sample([each for each in functions() if each.split == split], level + 1)
+    """A question for one of some functions; then questions for all of them in turn, its own the last."""
+    offered = draw.sample([each for each in functions() if each.split == split], level)
     shown = draw.sample(offered, len(offered))  # the right one may stand anywhere
     tools = tuple(OwnTool(tool=each.tool, function=lambda arguments: "Done.") for each in shown)
-    first, *others = offered
-    yield first.drawn(draw, tools)
-    while True:
-        for other in others:
-            yield other.drawn(draw, tools)
+    yield offered[0].drawn(draw, tools)
+    for function in cycle(reversed(offered)):
+        yield function.drawn(draw, tools)
 
 
-CALLS = Family(
+CALLS = TaskFamily(
     name="calls",
-    about="Choose the right function and its arguments.",
+    about="Call the right function with the right arguments.",
     prompt="call.txt",
-    num_levels=3,
+    num_levels=4,
+    shots=4,
     make=make_calls,
 )

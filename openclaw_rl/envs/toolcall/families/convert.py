@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 
 from openclaw_rl.envs.toolcall.answers import Check
-from openclaw_rl.envs.toolcall.families.family import Family, shipped
+from openclaw_rl.envs.toolcall.families.family import TaskFamily, shipped
 from openclaw_rl.envs.toolcall.tasks import SUBMIT, AnswerGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.calculator import CALCULATOR, calculate
 from openclaw_rl.envs.toolcall.tools.toolbox import Arguments, CallFault, OwnTool, parameters
@@ -109,10 +109,11 @@ def _converter(units: Units) -> OwnTool:
     return OwnTool(tool=Tool(name="convert", description=about, parameters=schema), function=convert)
 
 
-CONVERT = Family(
+CONVERT = TaskFamily(
     name="convert",
     about="Convert measures between units.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_conversions,
 )

@@ -8,7 +8,7 @@ from datetime import date, timedelta
 from random import Random
 
 from openclaw_rl.envs.toolcall.answers import Check, CheckName
-from openclaw_rl.envs.toolcall.families.family import Family
+from openclaw_rl.envs.toolcall.families.family import TaskFamily
 from openclaw_rl.envs.toolcall.tasks import SUBMIT, AnswerGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.toolbox import Arguments, CallFault, OwnTool, parameters
 from openclaw_rl.types import Json, Split, Tool
@@ -129,10 +129,11 @@ _TOOLS = tuple(
     for name, (about, schema) in _ABOUT.items()
 )
 
-DATES = Family(
+DATES = TaskFamily(
     name="dates",
     about="Dates and weekdays, reckoned with tools.",
     prompt="answer.txt",
     num_levels=3,
+    shots=4,
     make=make_dates,
 )

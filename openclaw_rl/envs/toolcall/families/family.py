@@ -22,13 +22,15 @@ Make = Callable[[Random, Split, int], Iterator[Problem]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """`about` is for people who choose; `prompt` is the file of its system message."""
+class TaskFamily:
+    """`about` is for people who choose; `prompt` is the file of its system message; `shots` is how many solved examples
+    come before a question where nothing else is said."""
 
     name: str
     about: str
     prompt: str
     num_levels: int
+    shots: int
     make: Make
 
 
@@ -38,7 +40,7 @@ def shipped(file: str) -> str:
 
 
 def make_set(
-    family: Family, *, level: int, seed: int, num_train: int, num_held_out: int, shots: int, system: str = ""
+    family: TaskFamily, *, level: int, seed: int, num_train: int, num_held_out: int, shots: int, system: str = ""
 ) -> list[ToolTask]:
     """The tasks of a family at a level. `system` replaces the family's own system message."""
     if not 1 <= level <= family.num_levels:
@@ -58,7 +60,9 @@ def make_set(
     ]
 
 
-def _different(family: Family, split: Split, level: int, seed: int, count: int, shots: int) -> Iterator[list[Problem]]:
+def _different(
+    family: TaskFamily, split: Split, level: int, seed: int, count: int, shots: int
+) -> Iterator[list[Problem]]:
     """Problems that were not asked before, each with its examples. Every one has a seed of its own, so that it stays
     the same in a larger set and with more examples."""
     asked: set[tuple[object, ...]] = set()

@@ -10,7 +10,7 @@ from functools import cache
 from random import Random
 
 from openclaw_rl.envs.toolcall.answers import Check
-from openclaw_rl.envs.toolcall.families.family import Family, shipped
+from openclaw_rl.envs.toolcall.families.family import TaskFamily, shipped
 from openclaw_rl.envs.toolcall.tasks import SUBMIT, AnswerGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.calculator import CALCULATOR, calculate
 from openclaw_rl.envs.toolcall.tools.toolbox import Arguments, CallFault, OwnTool, parameters
@@ -81,10 +81,11 @@ def _reader(table: Table, rows: Mapping[str, int]) -> OwnTool:
     return OwnTool(tool=Tool(name=table.tool, description=table.about, parameters=schema), function=look)
 
 
-LOOKUP = Family(
+LOOKUP = TaskFamily(
     name="lookup",
     about="Look values up with a tool, then calculate with them.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_lookups,
 )

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from openclaw_rl.envs.toolcall.families.calls import CALLS
 from openclaw_rl.envs.toolcall.families.convert import CONVERT
 from openclaw_rl.envs.toolcall.families.dates import DATES
-from openclaw_rl.envs.toolcall.families.family import Family
+from openclaw_rl.envs.toolcall.families.family import TaskFamily
 from openclaw_rl.envs.toolcall.families.lookup import LOOKUP
 from openclaw_rl.envs.toolcall.families.sums import SUMS
 
-FAMILIES: Mapping[str, Family] = {family.name: family for family in (SUMS, CALLS, LOOKUP, CONVERT, DATES)}
+FAMILIES: Mapping[str, TaskFamily] = {family.name: family for family in (SUMS, CALLS, LOOKUP, CONVERT, DATES)}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 
 from openclaw_rl.envs.toolcall.answers import Check
-from openclaw_rl.envs.toolcall.families.family import Family
+from openclaw_rl.envs.toolcall.families.family import TaskFamily
 from openclaw_rl.envs.toolcall.tasks import SUBMIT, AnswerGoal, Problem, calls_of
 from openclaw_rl.envs.toolcall.tools.calculator import CALCULATOR, calculate
 from openclaw_rl.types import Split
@@ -64,10 +64,11 @@ def _nested(draw: Random) -> str:
     )
 
 
-SUMS = Family(
+SUMS = TaskFamily(
     name="sums",
     about="Sums and products with a calculator.",
     prompt="answer.txt",
     num_levels=3,
+    shots=3,
     make=make_sums,
 )

@@ -21,6 +21,10 @@ class Toolbox(Protocol):
     @property
     def tools(self) -> Sequence[Tool]: ...
 
+    async def open(self) -> None:
+        """From here on there are tools. Whoever opens it closes it, also where that failed."""
+        ...
+
     async def call(self, name: str, arguments: Arguments) -> Observation: ...
 
     async def close(self) -> None:
@@ -42,6 +46,9 @@ class OwnTools:
     def __init__(self, own: Sequence[OwnTool]) -> None:
         self.tools = tuple(each.tool for each in own)
         self._functions = {each.tool.name: each.function for each in own}
+
+    async def open(self) -> None:
+        """They are always there."""
 
     async def call(self, name: str, arguments: Arguments) -> Observation:
         try:

@@ -1,0 +1,1 @@
+"""Programs that run in boxes. They need nothing but Python's standard library, and know nothing of the rest of us."""
