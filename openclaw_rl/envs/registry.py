@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.sandbox.box import Sandbox
+from openclaw_rl.envs.tasks.openenv.environment import OpenEnvEnvironment
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.plugins import load_named
 from openclaw_rl.protocols import Environment, Harness
@@ -25,7 +26,9 @@ class EnvMeans:
     cache: Path
 
 
-ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {}
+ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
+    "openenv": lambda _: OpenEnvEnvironment(),
+}
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {}
 
