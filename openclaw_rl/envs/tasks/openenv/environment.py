@@ -4,7 +4,8 @@
     seed-N          elsewhere: reset(seed=N)
 
 Its rewards come with its steps: an attempt is worth their sum, and is solved where that, or the last of them, reaches
-1. A reward of None counts nothing; but an episode that the server ended without any has no worth, and that is the environment's failure.
+1. A reward of None counts nothing; but an episode that the server ended without any reward has no worth: there the
+environment failed.
 The server has no box: only an agent that calls tools can act there.
 """
 
