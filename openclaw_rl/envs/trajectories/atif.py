@@ -34,9 +34,9 @@ from openclaw_rl.envs.trajectories.recording import (
     OURS,
     UNKNOWN,
     Recording,
-    Said,
     SessionNotes,
     ToldSession,
+    ToldTurn,
     TurnNotes,
     plain_notes,
     session_notes,
@@ -285,13 +285,13 @@ def _answered(result: AtifResult) -> Message:
     return Message(role="tool", content=text_of_parts(result.content), tool_call_id=result.source_call_id)
 
 
-def _said(step: AtifStep, context: Sequence[Message], answer: Message, tools: tuple[Tool, ...], model: str) -> Said:
+def _said(step: AtifStep, context: Sequence[Message], answer: Message, tools: tuple[Tool, ...], model: str) -> ToldTurn:
     metrics = step.metrics or AtifMetrics()
     ids = (metrics.prompt_token_ids or (), metrics.completion_token_ids or (), metrics.logprobs or ())
     if step.notes.turn is None and not all(ids):
         ids = ((), (), ())  # a part of them is of no use to anybody
     prompt_ids, token_ids, logprobs = ids
-    return Said(
+    return ToldTurn(
         model=step.model_name or model,
         messages=tuple(context),
         tools=tools if step.notes.tools is None else step.notes.tools,
@@ -302,7 +302,7 @@ def _said(step: AtifStep, context: Sequence[Message], answer: Message, tools: tu
     )
 
 
-def _plain(step: AtifStep, said: Said, index: int, parent: int | None, *, is_followed: bool) -> TurnNotes:
+def _plain(step: AtifStep, said: ToldTurn, index: int, parent: int | None, *, is_followed: bool) -> TurnNotes:
     at = 0.0
     if step.timestamp is not None:
         time = datetime.fromisoformat(step.timestamp)

@@ -31,7 +31,7 @@ class TextPart(BaseModel):
         return value
 
 
-class _Function(BaseModel):
+class _OfferedParts(BaseModel):
     name: str
     description: str | None = None
     parameters: dict[str, Json] | None = None
@@ -40,7 +40,7 @@ class _Function(BaseModel):
 class OfferedFunction(BaseModel):
     """A tool as OpenAI's chat dialect writes it."""
 
-    function: _Function
+    function: _OfferedParts
 
     def to_tool(self) -> Tool:
         function = self.function

@@ -98,7 +98,7 @@ class TurnNotes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ToldTurn:
     """The parts of a turn that every format has a place for."""
 
     model: str
@@ -142,8 +142,9 @@ def turn_notes(recording: Recording, record: TurnRecord, *, following: tuple[Mes
     )
 
 
-def told_record(session: str, said: Said, notes: TurnNotes, *, following: tuple[Message, ...]) -> TurnRecord:
+def told_record(session: str, said: ToldTurn, notes: TurnNotes, *, following: tuple[Message, ...]) -> TurnRecord:
     """The turn of which a file tells, and what followed it. ValueError where its parts do not fit together."""
+    require(bool(said.messages), "the answer has no message before it, so nobody knows what it answers")
     turn = Turn(
         session=session,
         index=notes.index,
@@ -183,7 +184,7 @@ def told_record(session: str, said: Said, notes: TurnNotes, *, following: tuple[
 
 
 def plain_notes(
-    said: Said, *, index: int, parent: int | None, at: float, finish_reason: FinishReason, is_followed: bool
+    said: ToldTurn, *, index: int, parent: int | None, at: float, finish_reason: FinishReason, is_followed: bool
 ) -> TurnNotes:
     """What is known of a turn that others recorded: next to nothing."""
     return TurnNotes(

@@ -30,9 +30,9 @@ from openclaw_rl.envs.trajectories.recording import (
     OURS,
     UNKNOWN,
     Recording,
-    Said,
     SessionNotes,
     ToldSession,
+    ToldTurn,
     TurnNotes,
     plain_notes,
     session_notes,
@@ -53,14 +53,14 @@ class TraceNotes:
     session: SessionNotes | None = None
 
 
-class _Function(BaseModel):
+class _TraceFunction(BaseModel):
     name: str
     arguments: str
 
 
-class _Call(BaseModel):
+class _TraceCall(BaseModel):
     id: str
-    function: _Function
+    function: _TraceFunction
 
 
 class TraceMessage(BaseModel):
@@ -69,7 +69,7 @@ class TraceMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     reasoning_content: str | None = None
-    tool_calls: list[_Call] | None = None
+    tool_calls: list[_TraceCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
 
@@ -133,7 +133,7 @@ class TraceTurn(BaseModel):
         return all(self.loss_mask[len(self.prompt_token_ids) :])
 
 
-class Trace(BaseModel):
+class TrainingTrace(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     schema_version: Literal[1]
@@ -146,7 +146,7 @@ class Trace(BaseModel):
         return self
 
 
-_TRACE = TypeAdapter(Trace)
+_TRACE = TypeAdapter(TrainingTrace)
 _NOTES = TypeAdapter(TraceNotes)
 
 
@@ -211,9 +211,9 @@ def read_training_trace(raw: bytes, *, file: str) -> Recording:
     return told.recording()
 
 
-def _said(turn: TraceTurn) -> Said:
+def _said(turn: TraceTurn) -> ToldTurn:
     choices = turn.response.choices
-    return Said(
+    return ToldTurn(
         model=turn.metadata.model or UNKNOWN,
         messages=tuple(message.to_message() for message in turn.request.messages),
         tools=tuple(tool.to_tool() for tool in turn.request.tools or ()),
@@ -224,7 +224,7 @@ def _said(turn: TraceTurn) -> Said:
     )
 
 
-def _plain(turn: TraceTurn, said: Said, index: int, parent: int | None, following: Sequence[Message]) -> TurnNotes:
+def _plain(turn: TraceTurn, said: ToldTurn, index: int, parent: int | None, following: Sequence[Message]) -> TurnNotes:
     """Notes of a turn that others recorded."""
     known: dict[str | None, FinishReason] = {name: name for name in get_args(FinishReason)}
     choices = turn.response.choices

@@ -29,7 +29,7 @@ _SPLITS = TypeAdapter(list[SplitOffer])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ServerAddress:
     """`http` and `ws` are the base URLs without a slash at the end, `host` the name that messages show."""
 
     http: str
@@ -55,13 +55,13 @@ class Address:
         return cls(http=f"http{encrypted}{rest}", ws=f"ws{encrypted}{rest}", host=host, num_tasks=num_tasks)
 
 
-class Desk:
+class ServerDesk:
     """What a server answers over HTTP. `EnvGone` where it does not answer, `TaskError` where it is no OpenEnv server.
 
     Used within `async with aiohttp.ClientSession(...)`, which the caller has.
     """
 
-    def __init__(self, address: Address, session: aiohttp.ClientSession) -> None:
+    def __init__(self, address: ServerAddress, session: aiohttp.ClientSession) -> None:
         self._address = address
         self._session = session
 

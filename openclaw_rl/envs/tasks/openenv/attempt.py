@@ -48,7 +48,7 @@ _MESSAGES: Mapping[str, type[BaseModel]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AttemptAnswer:
     """`message` is None where there is nothing to say; `is_last`: the connection ends with it."""
 
     message: Mapping[str, Json] | None
@@ -95,24 +95,24 @@ class RemoteAttempt:
         self._given = 0.0
         self._is_done = False
 
-    async def answer(self, raw: str) -> Answer:
+    async def answer(self, raw: str) -> AttemptAnswer:
         try:
             return await self._answer(_read(raw))
         except Refused as refused:
-            return Answer(message=refused.answer)
+            return AttemptAnswer(message=refused.answer)
         except TaskError as error:
-            return Answer(message=Refused(ErrorCode.EXECUTION_ERROR, str(error)).answer)
+            return AttemptAnswer(message=Refused(ErrorCode.EXECUTION_ERROR, str(error)).answer)
         except EnvBusy as error:
-            return Answer(message=Refused(ErrorCode.CAPACITY_REACHED, str(error)).answer, is_last=True)
+            return AttemptAnswer(message=Refused(ErrorCode.CAPACITY_REACHED, str(error)).answer, is_last=True)
         except EnvError as error:
-            return Answer(message=Refused(ErrorCode.SESSION_ERROR, str(error)).answer, is_last=True)
+            return AttemptAnswer(message=Refused(ErrorCode.SESSION_ERROR, str(error)).answer, is_last=True)
 
     async def close(self) -> None:
         room, self._room, self._opening = self._room, None, None
         if room is not None:
             await room.close()
 
-    async def _answer(self, message: BaseModel) -> Answer:
+    async def _answer(self, message: BaseModel) -> AttemptAnswer:
         match message:
             case ResetMessage(data=wish):
                 return _observed(await self._reset(wish))
@@ -122,9 +122,9 @@ class RemoteAttempt:
             case StepMessage(data=CallToolAction() as action):
                 return await self._step(action)
             case StateMessage():
-                return Answer(message={"type": "state", "data": self._state.model_dump()})
+                return AttemptAnswer(message={"type": "state", "data": self._state.model_dump()})
             case _:
-                return Answer(message=None, is_last=True)
+                return AttemptAnswer(message=None, is_last=True)
 
     async def _reset(self, wish: ResetData) -> dict[str, Json]:
         task = self._catalogue.find(wish)
@@ -145,7 +145,7 @@ class RemoteAttempt:
             raise Refused(ErrorCode.EXECUTION_ERROR, "the tools are those of a task: send a reset first")
         return (*self._opening.tools, FINISH)
 
-    async def _step(self, action: CallToolAction) -> Answer:
+    async def _step(self, action: CallToolAction) -> AttemptAnswer:
         if self._room is None or self._opening is None:
             raise Refused(ErrorCode.EXECUTION_ERROR, "no task is open: send a reset first")
         if self._is_done:
@@ -186,12 +186,12 @@ def _read(raw: str) -> BaseModel:
         raise Refused(ErrorCode.VALIDATION_ERROR, "Invalid message", errors=errors) from None
 
 
-def _observed(observation: dict[str, Json], *, reward: float | None = None, is_done: bool = False) -> Answer:
+def _observed(observation: dict[str, Json], *, reward: float | None = None, is_done: bool = False) -> AttemptAnswer:
     observation = {"metadata": {}, **observation}
     data = {"observation": observation, "reward": reward, "done": is_done}
     if observation["metadata"]:
         data["metadata"] = observation["metadata"]
-    return Answer(message={"type": "observation", "data": data})
+    return AttemptAnswer(message={"type": "observation", "data": data})
 
 
 def _offered(tool: Tool) -> OfferedTool:

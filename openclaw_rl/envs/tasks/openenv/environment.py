@@ -18,7 +18,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
-from openclaw_rl.envs.tasks.openenv.address import Address, Desk
+from openclaw_rl.envs.tasks.openenv.address import ServerAddress, ServerDesk
 from openclaw_rl.envs.tasks.openenv.episode import ActionRefused, ServerEpisode, open_episode
 from openclaw_rl.envs.tasks.openenv.shapes import (
     CallResult,
@@ -69,9 +69,9 @@ class OpenEnvEnvironment:
         return ()
 
     async def tasks(self, source: str) -> Sequence[Task]:
-        address = Address.parse(source)
+        address = ServerAddress.parse(source)
         async with aiohttp.ClientSession() as session:
-            desk = Desk(address, session)
+            desk = ServerDesk(address, session)
             await desk.schemas()
             about = self._about[source] = await desk.metadata()
             name, splits = await desk.splits()
@@ -91,10 +91,10 @@ class OpenEnvEnvironment:
     async def room(self, task: TaskRef, *, gateway: str, programs: Mapping[str, Path]) -> OpenEnvRoom:
         if programs:
             raise TaskError("an OpenEnv server has no box to run programs in; use the built-in agent")
-        address, wish = Address.parse(task.source), reset_wish(task.name)
+        address, wish = ServerAddress.parse(task.source), reset_wish(task.name)
         if task.source not in self._about:
             async with aiohttp.ClientSession() as session:
-                self._about[task.source] = await Desk(address, session).metadata()
+                self._about[task.source] = await ServerDesk(address, session).metadata()
         return OpenEnvRoom(address, wish, about=self._about[task.source], answer_timeout_s=self._answer_timeout_s)
 
 
@@ -113,7 +113,9 @@ def reset_wish(name: str) -> dict[str, Json]:
 class OpenEnvRoom:
     """One connection. Tools are those that the server lists, or one, `step`, with the schema of its actions."""
 
-    def __init__(self, address: Address, wish: dict[str, Json], *, about: Metadata, answer_timeout_s: float) -> None:
+    def __init__(
+        self, address: ServerAddress, wish: dict[str, Json], *, about: Metadata, answer_timeout_s: float
+    ) -> None:
         self._address = address
         self._about = about
         self._wish = wish
@@ -127,7 +129,7 @@ class OpenEnvRoom:
 
     async def open(self) -> Opening:
         self._session = aiohttp.ClientSession()
-        schemas = await Desk(self._address, self._session).schemas()
+        schemas = await ServerDesk(self._address, self._session).schemas()
         self._episode = await open_episode(self._address, self._session, answer_timeout_s=self._answer_timeout_s)
         begun = await self._episode.reset(self._wish)
         if begun.done:

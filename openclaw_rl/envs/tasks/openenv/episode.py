@@ -12,15 +12,15 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
-from openclaw_rl.envs.tasks.openenv.address import Address
+from openclaw_rl.envs.tasks.openenv.address import ServerAddress
 from openclaw_rl.envs.tasks.openenv.shapes import (
     MAX_MESSAGE_BYTES,
     ErrorCode,
-    Refusal,
     ServerMessage,
+    ServerRefusal,
     StepResult,
 )
-from openclaw_rl.envs.tasks.openenv.wire import Wire
+from openclaw_rl.envs.tasks.openenv.wire import SocketEnd
 from openclaw_rl.errors import EnvBusy, EnvError, EnvGone
 from openclaw_rl.types import Json
 
@@ -36,7 +36,7 @@ class ActionRefused(Exception):
 class ServerEpisode:
     """`reset` once, then `step`. Made with `open_episode`, and closed by who made it."""
 
-    def __init__(self, wire: Wire, address: Address, answer_timeout_s: float) -> None:
+    def __init__(self, wire: SocketEnd, address: ServerAddress, answer_timeout_s: float) -> None:
         self._wire = wire
         self._host = address.host
         self._answer_timeout_s = answer_timeout_s
@@ -44,13 +44,13 @@ class ServerEpisode:
 
     async def reset(self, wish: dict[str, Json]) -> StepResult:
         told = await self._ask({"type": "reset", "data": wish})
-        if isinstance(told, Refusal):
+        if isinstance(told, ServerRefusal):
             raise EnvError(f"{self._host} cannot begin the task: {told}")
         return told
 
     async def step(self, action: dict[str, Json]) -> StepResult:
         told = await self._ask({"type": "step", "data": action})
-        if isinstance(told, Refusal):
+        if isinstance(told, ServerRefusal):
             raise ActionRefused(str(told))
         return told
 
@@ -58,7 +58,7 @@ class ServerEpisode:
         await self._wire.send({"type": "close"})
         await self._wire.close()
 
-    async def _ask(self, message: dict[str, Json]) -> StepResult | Refusal:
+    async def _ask(self, message: dict[str, Json]) -> StepResult | ServerRefusal:
         if self._is_waiting:
             raise EnvError(f"{self._host} still owes the answer to an earlier action; begin the attempt anew")
         self._is_waiting = True
@@ -79,14 +79,16 @@ class ServerEpisode:
             raise EnvBusy(f"{self._host} has no room free: {told}")
         raise EnvError(f"{self._host} failed: {told} ({told.code})")
 
-    def _read(self, raw: str) -> StepResult | Refusal:
+    def _read(self, raw: str) -> StepResult | ServerRefusal:
         try:
             return ServerMessage.model_validate({"told": orjson.loads(raw)}).told.data
         except (ValidationError, orjson.JSONDecodeError) as error:
             raise EnvError(f"{self._host} does not answer as an OpenEnv server does: {error}") from error
 
 
-async def open_episode(address: Address, session: aiohttp.ClientSession, *, answer_timeout_s: float) -> ServerEpisode:
+async def open_episode(
+    address: ServerAddress, session: aiohttp.ClientSession, *, answer_timeout_s: float
+) -> ServerEpisode:
     """Connects. Each connection is an instance of the environment."""
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
@@ -94,4 +96,4 @@ async def open_episode(address: Address, session: aiohttp.ClientSession, *, answ
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         reason = f"{address.host} does not answer ({type(error).__name__}); is the OpenEnv server running?"
         raise EnvGone(reason) from error
-    return ServerEpisode(Wire(socket), address, answer_timeout_s)
+    return ServerEpisode(SocketEnd(socket), address, answer_timeout_s)

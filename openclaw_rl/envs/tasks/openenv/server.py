@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from openclaw_rl.envs.tasks.openenv.attempt import Catalogue, Refused, RemoteAttempt
 from openclaw_rl.envs.tasks.openenv.shapes import CallObservation, CallToolAction, ErrorCode, StateData
-from openclaw_rl.envs.tasks.openenv.wire import Wire
+from openclaw_rl.envs.tasks.openenv.wire import SocketEnd
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.protocols import Environment
 from openclaw_rl.types import Json, Split, Task
@@ -141,7 +141,7 @@ class _OpenEnvServer:
     async def _connected(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse(heartbeat=_PING_S, max_msg_size=MAX_MESSAGE_BYTES)
         await socket.prepare(request)
-        wire = Wire(socket)
+        wire = SocketEnd(socket)
         try:
             if len(self._talks) >= self._max_rooms:
                 busy = f"all {self._max_rooms} rooms are taken"
@@ -162,7 +162,7 @@ class _OpenEnvServer:
             await wire.close()
         return socket
 
-    async def _talk(self, wire: Wire) -> None:
+    async def _talk(self, wire: SocketEnd) -> None:
         """Answers until the client has done, is silent for too long, or its environment fails."""
         attempt = RemoteAttempt(self._environment, self._catalogue, gateway=self._gateway)
         try:
@@ -179,7 +179,7 @@ class _OpenEnvServer:
             closing.add_done_callback(self._closing.discard)
             await asyncio.shield(closing)
 
-    async def _next(self, wire: Wire) -> str | None:
+    async def _next(self, wire: SocketEnd) -> str | None:
         try:
             async with asyncio.timeout(self._idle_s):
                 return await wire.receive()

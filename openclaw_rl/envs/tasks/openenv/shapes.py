@@ -37,11 +37,11 @@ class ErrorCode(StrEnum):
     SESSION_ERROR = "SESSION_ERROR"
 
 
-class _Asked(BaseModel):
+class _FromClient(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ResetData(_Asked):
+class ResetData(_FromClient):
     """Which task: one of a split by its index, or the one that a seed gives."""
 
     seed: int | None = Field(default=None, ge=0)
@@ -50,33 +50,33 @@ class ResetData(_Asked):
     index: int | None = Field(default=None, ge=0)
 
 
-class ListToolsAction(_Asked):
+class ListToolsAction(_FromClient):
     type: Literal["list_tools"]
     metadata: dict[str, Json] = Field(default_factory=dict)
 
 
-class CallToolAction(_Asked):
+class CallToolAction(_FromClient):
     type: Literal["call_tool"] = "call_tool"
     tool_name: str
     arguments: dict[str, Json] = Field(default_factory=dict)
     metadata: dict[str, Json] = Field(default_factory=dict)
 
 
-class ResetMessage(_Asked):
+class ResetMessage(_FromClient):
     type: Literal["reset"]
     data: ResetData = ResetData()
 
 
-class StepMessage(_Asked):
+class StepMessage(_FromClient):
     type: Literal["step"]
     data: ListToolsAction | CallToolAction
 
 
-class StateMessage(_Asked):
+class StateMessage(_FromClient):
     type: Literal["state"]
 
 
-class CloseMessage(_Asked):
+class CloseMessage(_FromClient):
     type: Literal["close"]
 
 
@@ -129,7 +129,7 @@ class CallObservation(CallResult):
     done: bool = False
 
 
-class Refusal(BaseModel):
+class ServerRefusal(BaseModel):
     """The data of an error."""
 
     message: str
@@ -150,7 +150,7 @@ class _Observed(BaseModel):
 
 class _Refused(BaseModel):
     type: Literal["error"]
-    data: Refusal
+    data: ServerRefusal
 
 
 class ServerMessage(BaseModel):

@@ -19,7 +19,7 @@ MAX_UNREAD = 8
 """Messages that may wait here. Whoever sends more does not wait for answers, and is cut off."""
 
 
-class Wire:
+class SocketEnd:
     """Made inside a running loop; closed by who made it."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse | web.WebSocketResponse) -> None:

@@ -174,13 +174,14 @@ def recordings(draw: st.DrawFn) -> Recording:
 def _records(draw: st.DrawFn, turn: Turn, made: list[Turn]) -> TurnRecord:
     children = [each for each in made if each.parent == turn.index]
     said: Any = st.one_of(st.just(()), st.lists(asked, min_size=1, max_size=2).map(tuple))
-    messages = _following(turn, children[0]) if children and draw(st.booleans()) else draw(said)
+    is_next = bool(children) and draw(st.booleans())
+    messages = _following(turn, children[0]) if is_next else draw(said)
     state = NextState(session=NAME, index=turn.index, messages=messages, arrived_at=draw(_times))
     given = Feedback(session=NAME, index=turn.index, user="local", given_at=draw(_times), score=1, text=draw(_text))
     return TurnRecord(
         turn=turn,
-        next_state=state if draw(st.booleans()) else None,
-        feedback=(given,) if draw(st.booleans()) else (),
+        next_state=draw(st.sampled_from([state, None])),
+        feedback=draw(st.sampled_from([(given,), ()])),
     )
 
 

@@ -160,7 +160,10 @@ FOREIGN: dict[str, Any] = {
             "schema_version": "ATIF-v1.8",
             "trajectory_id": "sub",
             "agent": {"name": "helper", "version": "1"},
-            "steps": [{"step_id": 1, "source": "agent", "message": "I helped."}],
+            "steps": [
+                {"step_id": 1, "source": "user", "message": "Help."},
+                {"step_id": 2, "source": "agent", "message": "I helped."},
+            ],
         }
     ],
 }
@@ -233,9 +236,10 @@ def changed(*path: Any, to: Any) -> bytes:
         (changed("agent", "tool_definitions", 0, to={"name": "ls"}), "agent.tool_definitions.0.function"),
         (changed("subagent_trajectories", 0, "trajectory_id", to=None), "embedded trajectories need an id each"),
         (
-            changed("subagent_trajectories", 0, "steps", 0, "is_copied_context", to=True),
+            changed("subagent_trajectories", 0, "steps", 1, "is_copied_context", to=True),
             "subagent_trajectories.0.steps",
         ),
+        (changed("subagent_trajectories", 0, "steps", 0, "source", to="agent"), "has no message before it"),
         (changed("extra", to={"openclaw_rl": {"session": {}}}), "extra.openclaw_rl.session"),
         (changed("steps", 3, "extra", to={"openclaw_rl": {"replaced": {"7": {"role": "user"}}}}), "replaces messages"),
         (changed("steps", 3, "extra", to={"openclaw_rl": {"turn": {"index": 1}}}), "steps.3.extra.openclaw_rl.turn"),

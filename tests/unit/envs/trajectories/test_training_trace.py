@@ -75,13 +75,14 @@ def test_a_mask_covers_the_answer_of_a_turn_that_is_learned_from() -> None:
     assert [turn["metadata"]["openclaw_rl"]["session"] for turn in trace["turns"][1:]] == [None, None, None]
 
 
-def turn(name: str, prompt: list[int], completion: list[int], **changes: Any) -> dict[str, Any]:
+def turn(name: str, prompt: list[int], completion: list[Any], **changes: Any) -> dict[str, Any]:
     return {
         "node_id": name,
         "prompt_token_ids": prompt,
         "completion_token_ids": completion,
         "per_token_logps": [-0.5] * len(completion),
         "loss_mask": [0] * len(prompt) + [1] * len(completion),
+        "request": {"messages": [{"role": "user", "content": "a"}]},
         **changes,
     }
 
@@ -155,6 +156,7 @@ def test_the_mask_of_a_file_is_obeyed_whatever_our_notes_say() -> None:
         ({"turns": [turn("n", [1], [2], loss_mask=[0, 2])]}, "turns.0.loss_mask.1"),
         ({"turns": [turn("n", [1], [2], advantage=1)]}, "turns.0.advantage: Extra inputs"),
         ({"turns": [turn("n", [1], [2], request={"messages": [{"role": "x"}]})]}, "turns.0.request.messages.0.role"),
+        ({"turns": [turn("n", [1], [2], request={})]}, "turns.0: the answer has no message before it"),
         ({"turns": [turn("n", [1], [2], metadata={"openclaw_rl": {}})]}, "turns.0.metadata.openclaw_rl.turn"),
         (
             {
