@@ -1,3 +1,3 @@
 #!/bin/bash
-# GUI agents: refused until environments are there.
+# GUI agents: refused until they are there.
 source "$(dirname "$0")/launch.sh"

@@ -1,3 +1,3 @@
 #!/bin/bash
-# Software engineering agents: refused until environments are there.
+# Software engineering agents: openclaw-rl env run swe.
 source "$(dirname "$0")/launch.sh"

@@ -1,3 +1,3 @@
 #!/bin/bash
-# Terminal agents: refused until environments are there.
+# Terminal agents: openclaw-rl env run terminal.
 source "$(dirname "$0")/launch.sh"

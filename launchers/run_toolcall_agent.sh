@@ -1,3 +1,3 @@
 #!/bin/bash
-# Tool-call agents: refused until environments are there.
+# Tool-call agents: openclaw-rl env run toolcall.
 source "$(dirname "$0")/launch.sh"

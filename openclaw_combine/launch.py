@@ -22,11 +22,6 @@ from openclaw_rl.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
-_NO_ENVIRONMENTS = (
-    "environments come later: this release learns from conversations; start it with `openclaw-rl up` and point your "
-    "agent at it (`openclaw-rl connect`)"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Script:
@@ -37,7 +32,9 @@ class Script:
     refused: str = ""
 
 
-_REFUSED = Script(refused=_NO_ENVIRONMENTS)
+_NO_GUI = Script(
+    refused="GUI agents come later: this release trains terminal, SWE and tool-call agents (`openclaw-rl env list`)"
+)
 _NO_CLOUD = Script(
     refused="cloud trainers come later: this release trains locally; start it with `openclaw-rl up`, which serves and "
     "trains"
@@ -55,10 +52,10 @@ SCRIPTS: Mapping[str, Script] = {
     "serve_model.py": Script(command=("serve",)),
     "collect_rollouts.py": Script(command=("rollouts", "collect")),
     "train_async.py": Script(command=("train",)),
-    "run_terminal_agent.sh": _REFUSED,
-    "run_gui_agent.sh": _REFUSED,
-    "run_swe_agent.sh": _REFUSED,
-    "run_toolcall_agent.sh": _REFUSED,
+    "run_terminal_agent.sh": Script(command=("env", "run", "terminal")),
+    "run_gui_agent.sh": _NO_GUI,
+    "run_swe_agent.sh": Script(command=("env", "run", "swe")),
+    "run_toolcall_agent.sh": Script(command=("env", "run", "toolcall")),
     "deploy_to_tinker.sh": _NO_CLOUD,
     "deploy_to_fireworks.sh": _NO_CLOUD,
 }
@@ -96,6 +93,7 @@ _OWN = ("--rollout-function-path", "--custom-rm-path", "--lr-warmup-samples", "-
 _PASSED_ON = {
     "rollouts": ("--api-endpoint", "--output-dir", "--session-aware"),
     "train": ("--rollout-dir",),
+    "env": ("--tasks", "--num-episodes", "--group-size", "--harness"),
 }
 _SWITCHES = ("--lora", "--async-collection", "--session-aware", "--dry-run", "--help")
 _OUR_ROLLOUTS = ("rollout_binary.py", "rollout_opd.py")

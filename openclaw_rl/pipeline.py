@@ -60,6 +60,7 @@ from openclaw_rl.release.undo.commands import Serving
 from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
 from openclaw_rl.wiring.commands import make_commands
+from openclaw_rl.wiring.envs import Trying, collecting, held_out
 from openclaw_rl.wiring.foundation import check_settings, lay_foundation, open_store, prepare_run_dir, write_private
 from openclaw_rl.wiring.learning import (
     make_credit_loop,
@@ -122,9 +123,12 @@ async def run(
             running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)
 
+            listens_at: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            collector = await running.enter_async_context(collecting(foundation, serving, lessons, listens_at))
             if trainer is not None:
                 running.push_async_callback(trainer.close)
-            releasing = make_release(foundation, lessons, host, serving.live, observers, trainer=trainer)
+            exam = held_out(collector, lessons)
+            releasing = make_release(foundation, lessons, host, serving.live, observers, trainer=trainer, tasks=exam)
             releaser = releasing.releaser
             start("release", releaser.run())
             start("confirm", releaser.confirm())
@@ -166,9 +170,12 @@ async def run(
                 catch_up=observers.catch_up,
             )
             train = None if training is None else partial(training.work, at_once=True)
+            trying = Trying(collector=collector, lessons=lessons, releaser=releaser)
+            telling = {"/collect": trying.collect, "/try": trying.examine}
             url = await running.enter_async_context(
-                listening(foundation, serving, releasing, commands, train=train, hurry=hurry)
+                listening(foundation, serving, releasing, commands, telling=telling, train=train, hurry=hurry)
             )
+            listens_at.set_result(url)
             write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
             started = Started(url=url, key=serving.secret, model=foundation.model.name, data_dir=config.store.data_dir)
             _tune_interpreter()

@@ -46,9 +46,10 @@ def _socket(store: StoreConfig) -> Path:
 
 
 async def follow_server(
-    store: StoreConfig, path: str, body: Json, *, on_progress: Callable[[int, int], None] = lambda *_: None
+    store: StoreConfig, path: str, body: Json, *, on_told: Callable[[Any], None] = lambda _: None
 ) -> Any:
-    """What a long piece of work of the running server came to, told how far it is meanwhile. Leaving ends the work."""
+    """What a long piece of work of the running server came to; `on_told` hears what it tells meanwhile. Leaving ends
+    the work."""
     socket = _socket(store)
     try:
         async with (
@@ -67,7 +68,8 @@ async def follow_server(
                     raise AdminRefused(str(line["error"]))
                 if "result" in line:
                     return line["result"]
-                on_progress(line["done"], line["total"])
+                if line:
+                    on_told(line)
     except aiohttp.ClientConnectorError:
         raise NoServer(f"no server is running on {store.data_dir}; {START_IT}") from None
     except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError) as error:

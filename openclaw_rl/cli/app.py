@@ -18,6 +18,7 @@ from openclaw_rl.cli.chat.commands import room as chat_room
 from openclaw_rl.cli.connect.commands import room as connect_room
 from openclaw_rl.cli.demo.commands import room as demo_room
 from openclaw_rl.cli.doctor.commands import room as doctor_room
+from openclaw_rl.cli.env.commands import room as env_room
 from openclaw_rl.cli.inspect.commands import room as inspect_room
 from openclaw_rl.cli.learn.commands import room as learn_room
 from openclaw_rl.cli.options import Loaded, command
@@ -73,7 +74,7 @@ def serve(loaded: Loaded) -> None:
     run_server(loaded, learn=False)
 
 
-for _room in (chat_room, connect_room, inspect_room, learn_room, demo_room, doctor_room):
+for _room in (chat_room, connect_room, inspect_room, learn_room, demo_room, env_room, doctor_room):
     app.add_typer(_room)
 
 

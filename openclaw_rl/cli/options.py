@@ -70,6 +70,10 @@ FLAGS: Mapping[str, Flag] = {
     "--checkpoint-dir": Flag("DIR", "Where versions go (training.save_path).", default="DIR/versions"),
     "--gpus": Flag("LIST", "The GPU that trains, by number (training.gpu_ids)."),
     "--num-epochs": Flag("N", "How often each batch is gone through (training.num_epochs)."),
+    "--parallel-envs": Flag("N", "Attempts at once (rollout.parallel_envs)."),
+    "--num-rollout-workers": Flag("N", "Groups at once (rollout.num_workers)."),
+    "--async-collection": Flag("", "Collect while training goes on: always so.", sets="rollout.collection_mode=async"),
+    "--benchmark": Flag("SET", "Where tasks come from without --tasks (rollout.benchmark)."),
     "--judge": Flag("NAME", "auto, heads, rules, endpoint, self, model, function, or a chain: rules,self."),
 }
 

@@ -116,5 +116,8 @@ SHORTHANDS: dict[str, str] = {
     "--gpus": "training.gpu_ids",
     "--num-epochs": "training.num_epochs",
     "--judge": "evaluation.judge",
+    "--parallel-envs": "rollout.parallel_envs",
+    "--num-rollout-workers": "rollout.num_workers",
+    "--benchmark": "rollout.benchmark",
 }
 """Command-line flags that stand for a key; `--port 8000` is `gateway.port=8000`."""

@@ -90,6 +90,13 @@ class RolloutConfig(Section):
     max_steps: PositiveInt = setting(
         50, "Most tool calls in one attempt (training.max_steps limits the steps of the optimiser)."
     )
+    harness: Text = setting(
+        "builtin", "Who attempts tasks: builtin, a program that `openclaw-rl env list` names, or module:Class."
+    )
+    env_servers: tuple[Url, ...] = setting(
+        (), "Servers of environments on other machines (`openclaw-rl env serve`); empty = this one."
+    )
+    env_key: Secret | None = setting(None, "Key of these servers.")
     function_path: Text | None = setting(
         None, "A harness of your own, package.module:name or file.py:name; it acts where no other is named."
     )
@@ -406,6 +413,12 @@ class ReleaseConfig(Section):
         0.1,
         "How far it may move against the user's reactions to these turns, in nats "
         "per token; what may be chance passes.",
+    )
+    held_out_tasks: NonNegativeInt = setting(
+        16, "Tasks held out of training that a version of an environment's line attempts, and its parent; 0 = none."
+    )
+    max_task_loss: Share = setting(
+        0.1, "How much less of these it may do than its parent, as a share; a loss that may be chance passes."
     )
     answer_tokens: PositiveInt = setting(128, "Longest answer to a probe, in tokens.")
     probe_tokens: Annotated[int, Field(ge=256)] = setting(

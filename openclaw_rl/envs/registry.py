@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from openclaw_rl.config import RolloutConfig
+from openclaw_rl.envs.harness.builtin import BuiltinAgent
 from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.tasks.openenv.environment import OpenEnvEnvironment
 from openclaw_rl.errors import ConfigError
@@ -30,7 +31,9 @@ ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
     "openenv": lambda _: OpenEnvEnvironment(),
 }
 
-HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {}
+HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {
+    BuiltinAgent.name: lambda means: BuiltinAgent(max_turns=means.rollout.max_turns, max_steps=means.rollout.max_steps),
+}
 
 
 def make_environment(name: str, means: EnvMeans) -> Environment:

@@ -173,6 +173,7 @@ class LearningLog:
     put_outcome = asked(episodes.put_outcome, wakes="credit")  # its group may be complete now
     episode = asked(episodes.episode)
     group = asked(episodes.group)
+    unfinished_episodes = asked(episodes.unfinished)
 
     get_session = asked(queries.session)
     sessions_of = asked(episodes.sessions_of)

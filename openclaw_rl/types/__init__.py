@@ -34,7 +34,7 @@ from openclaw_rl.types.engine import (
     TokenLogprob,
     VersionSpan,
 )
-from openclaw_rl.types.episodes import Attempt, AttemptStep, Episode, Outcome
+from openclaw_rl.types.episodes import Attempt, AttemptStep, AtWork, Episode, Outcome
 from openclaw_rl.types.learning import (
     CALLED_AGAIN,
     FINDING,
@@ -162,6 +162,7 @@ __all__ = [
     "USER_NAME",
     "AnswerEvent",
     "ApiKey",
+    "AtWork",
     "Attempt",
     "AttemptStep",
     "Baseline",

@@ -42,6 +42,14 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtWork:
+    """Whom the key of an attempt lets in: an agent at work, that teaches its line only if it is to `learn`."""
+
+    episode: Episode
+    learn: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStep:
     """One main turn of an attempt. `score` is what a judge made of what followed it: 0 where nothing was said about the
     step itself, None where the judge failed."""

@@ -62,7 +62,8 @@ class Opening:
     """How an attempt begins: what the agent is told, and the tools that it may call.
 
     `messages` end with the user's, which holds the instruction. Programs that act by themselves take that one and
-    bring their own tools; they begin in `workdir`.
+    bring their own tools; they begin in `workdir`. A tool named `submit` takes the final answer: who acts calls it
+    with `{"answer": text}` when the agent ends by saying something instead of calling a tool.
     """
 
     messages: tuple[Message, ...]

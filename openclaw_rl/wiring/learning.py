@@ -29,6 +29,7 @@ from openclaw_rl.protocols import (
     Judge,
     LearningStore,
     Renderer,
+    TaskExam,
     Trainer,
     WaitingSamples,
 )
@@ -233,6 +234,7 @@ def make_release(
     observers: Observers,
     *,
     trainer: Trainer | None,
+    tasks: TaskExam,
 ) -> ReleaseParts:
     """Gate, proof, releaser, and those who look at what is live. Without a trainer candidates cannot be proved: they
     wait."""
@@ -240,7 +242,7 @@ def make_release(
     settings = config.release
     prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)
     knowledge = Knowledge(engine, renderer, settings, model_id=foundation.model_id)
-    tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=settings)
+    tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=settings, tasks=tasks)
     proving = (
         None
         if trainer is None

@@ -25,7 +25,7 @@ from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
-from openclaw_rl.gateway.api.admin import build_admin
+from openclaw_rl.gateway.api.admin import Telling, build_admin
 from openclaw_rl.gateway.api.app import App
 from openclaw_rl.gateway.api.http_server import HttpRunner
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -151,6 +151,7 @@ async def listening(
     releasing: ReleaseParts,
     commands: Commands,
     *,
+    telling: Mapping[str, Telling],
     train: Callable[[], Awaitable[object]] | None,
     hurry: asyncio.Event,
 ) -> AsyncIterator[str]:
@@ -176,7 +177,15 @@ async def listening(
         return found.to_json()
 
     admin = web.AppRunner(
-        build_admin(serving.gateway.store, serving.keys, releasing.releaser.roll_back, train, examine, commands),
+        build_admin(
+            serving.gateway.store,
+            serving.keys,
+            roll_back=releasing.releaser.roll_back,
+            train=train,
+            examine=examine,
+            telling=telling,
+            commands=commands,
+        ),
         access_log=None,
         shutdown_timeout=1.0,  # a long command that somebody waits for must not keep the system from ending
     )

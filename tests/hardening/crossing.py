@@ -177,7 +177,7 @@ def routes() -> set[tuple[str, str]]:
 def admin_paths() -> set[str]:
     """The paths of the admin socket, which nobody reaches over HTTP."""
     anything = cast("Any", SimpleNamespace())
-    app = build_admin(anything, KeyRing([]), anything, anything, anything, anything)
+    app = build_admin(anything, KeyRing([]), anything, anything, examine=anything, commands=anything)
     return {canonical(route) for route in app.router.routes()}
 
 

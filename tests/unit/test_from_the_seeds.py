@@ -69,9 +69,9 @@ KEYS: dict[str, tuple[str, str]] = {
     "training.hint_extraction_model": ("gpt-4", ""),
     "training.binary_weight": ("0.5", ""),
     "training.opd_weight": ("0.5", ""),
-    "rollout.num_workers": ("16", REFUSED),
-    "rollout.max_turns": ("20", REFUSED),
-    "rollout.parallel_envs": ("32", REFUSED),
+    "rollout.num_workers": ("16", ""),
+    "rollout.max_turns": ("20", ""),
+    "rollout.parallel_envs": ("32", ""),
     "rollout.session_aware": ("false", ""),
     "evaluation.judge_model": ("gpt-4", ""),
     "evaluation.majority_voting": ("false", ""),
@@ -227,9 +227,7 @@ def test_with_the_rollout_file_tool_results_alone_are_judged() -> None:
 
 @pytest.mark.parametrize("row", table("Python names"), ids=lambda row: row.name)
 def test_a_file_of_the_seeds_leads_to_ours(row: Row) -> None:
-    assert row.is_refused == (
-        row.name in ("terminal_rollout.py", "gui_rollout.py", "toolcall_trainer.py", "tools_config.json")
-    )
+    assert row.is_refused == (row.name == "gui_rollout.py")
     assert all(is_there(place) for place in row.ours)
 
 

@@ -19,7 +19,7 @@ UNIT_TESTS = ROOT / "tests" / "unit"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"types"}),
     frozenset({"protocols", "errors", "faults", "redaction", "backoff"}),
-    frozenset({"logs", "plugins"}),
+    frozenset({"logs", "plugins", "clients"}),
     frozenset({"config"}),
     frozenset({"render", "model"}),
     frozenset({"evaluation"}),

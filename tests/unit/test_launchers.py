@@ -59,13 +59,13 @@ def test_a_script_says_which_command_it_runs(script: str) -> None:
 
 @pytest.mark.parametrize("script", REFUSED)
 @pytest.mark.parametrize("arguments", [("--model", "qwen3.5-vl"), ("--gpus", "8", "--dry-run")])
-def test_environments_and_clouds_are_refused_with_a_sentence(script: str, arguments: tuple[str, ...]) -> None:
+def test_gui_agents_and_clouds_are_refused_with_a_sentence(script: str, arguments: tuple[str, ...]) -> None:
     done = run(script, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    what = "cloud trainers" if script in CLOUDS else "environments"
+    what, instead = ("cloud trainers", "up") if script in CLOUDS else ("GUI agents", "env list")
     assert f"{script}: {what} come later" in done.stderr
-    assert "openclaw-rl up" in done.stderr
+    assert f"openclaw-rl {instead}" in done.stderr
 
 
 def test_a_python_script_finds_the_projects_own_python(tmp_path: Path) -> None:
@@ -119,11 +119,7 @@ def test_the_flags_of_the_binary_script() -> None:
 @pytest.mark.parametrize(
     ("flags", "refusal"),
     [
-        ("--num-rollout-workers 16 --async-collection", "rollout.num_workers = 16: .*engine.max_active"),
-        ("--parallel-envs 32", "rollout.parallel_envs = 32"),
-        ("--max-turns 20", "rollout.max_turns = 20"),
         ("--nproc_per_node=8", r"training.gpus_per_node \(variable GPUS_PER_NODE\) = 8"),
-        ("--rollout-function-path mine.py", "rollout.function_path = mine.py"),
         ("--reward-aggregation mean", "majority is the only value"),
         ("--custom-rm-path none.py", "there is no such file"),
         ("--lr-warmup-samples many", "no number of samples"),
@@ -134,6 +130,14 @@ def test_the_flags_of_the_binary_script() -> None:
 def test_what_is_not_done_is_refused_with_a_sentence(flags: str, refusal: str) -> None:
     with pytest.raises(ConfigError, match=refusal):
         require_available(config_of("run_binary_rl.sh", *flags.split()))
+
+
+def test_the_scripts_of_agents_at_work_take_the_flags_of_env_run() -> None:
+    flags = ["--benchmark", "swe-bench-lite", "--num-episodes", "16", "--parallel-envs", "4", "--max-turns", "20"]
+    assert translate("run_swe_agent.sh", flags) == [
+        *("env", "run", "swe", "--num-episodes", "16"),
+        *("rollout.benchmark=swe-bench-lite", "rollout.parallel_envs=4", "rollout.max_turns=20"),
+    ]
 
 
 def test_a_reward_file_of_your_own_is_the_judge(tmp_path: Path) -> None:

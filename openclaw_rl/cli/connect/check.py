@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from openclaw_rl.cli.address import ServerGone
 from openclaw_rl.cli.client import GatewayClient, ServerRefused
-from openclaw_rl.cli.connect.clients import Client, Served, masked
+from openclaw_rl.cli.connect.clients import Client, masked
 from openclaw_rl.cli.connect.openclaw import ProgramFailed, run_program
 from openclaw_rl.cli.screen import one_line
+from openclaw_rl.clients import Served
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.types import Json, split_turn_id
 from openclaw_rl.views.rows import open_rows

@@ -5,7 +5,6 @@ Pure, but for the variables with which people move those files. A client is one 
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -14,10 +13,17 @@ from pathlib import Path
 from typing import Literal
 
 from openclaw_rl.cli.connect.files import Settings
+from openclaw_rl.clients import (
+    PROVIDER,
+    Served,
+    claude_variables,
+    codex_provider,
+    codex_top,
+    openai_variables,
+    opencode_provider,
+    toml_value,
+)
 from openclaw_rl.types import Json
-
-PROVIDER = "rl"
-"""Our name among a client's providers. OpenClaw's own plugins own many others, and hooks do not reach those."""
 
 BIG_MODEL = "Qwen/Qwen3-4B-Instruct-2507"
 """A small model with a window that is large enough for every agent here."""
@@ -26,27 +32,6 @@ HIDDEN_KEY = "ocrl-…"
 """Stands for a key wherever something is only shown."""
 
 _KEY = re.compile(r"ocrl-[A-Za-z0-9_-]+")
-_TITLE = "OpenClaw-RL"
-_MAX_ANSWER = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What a running server serves, and the key for one client."""
-
-    url: str
-    model: str
-    window: int
-    key: str
-
-    @property
-    def v1(self) -> str:
-        return f"{self.url}/v1"
-
-    @property
-    def max_answer(self) -> int:
-        """How long an answer a client should ask for: no more than a quarter of the window."""
-        return max(1, min(_MAX_ANSWER, self.window // 4))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,96 +104,34 @@ def window_warning(client: Client, window: int) -> str | None:
     return f"{what}; this model has {window}, so {fate}. Serve a larger one: `openclaw-rl up model.name={BIG_MODEL}`"
 
 
-def openclaw_provider(served: Served) -> dict[str, Json]:
-    """OpenClaw's provider entry. The two flags make it name the session of every request."""
-    return {
-        "baseUrl": served.v1,
-        "apiKey": served.key,
-        "api": "openai-completions",
-        "models": [
-            {
-                "id": served.model,
-                "name": f"{served.model} ({_TITLE})",
-                "reasoning": False,
-                "input": ["text"],
-                "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-                "contextWindow": served.window,
-                "maxTokens": served.max_answer,
-                "compat": {"sendSessionAffinityHeaders": True, "supportsPromptCacheKey": True},
-            }
-        ],
-    }
-
-
-def _quoted(value: Json) -> str:
-    """A value as TOML and YAML write it, too."""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def exports(values: Mapping[str, str]) -> str:
     """Lines for a shell."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
 
 
 def _codex(served: Served, home: Home) -> list[Settings]:
-    top: dict[str, str | int] = {
-        "model": served.model,
-        "model_provider": PROVIDER,
-        "model_context_window": served.window,
-    }
-    provider: dict[str, str] = {"name": _TITLE, "base_url": served.v1, "wire_api": "responses"}
-    # A header, not `env_key`: nothing has to be exported in every shell.
-    headers = {"x-api-key": served.key}
+    top, provider = codex_top(served), codex_provider(served)
     return [
         Settings(
             path=home.moved("CODEX_HOME", ".codex") / "config.toml",
             form="toml",
-            values={
-                **{(name,): value for name, value in top.items()},
-                ("model_providers", PROVIDER): {**provider, "http_headers": {**headers}},
-            },
-            head=[f"{name} = {_quoted(value)}" for name, value in top.items()],
+            values={**{(name,): value for name, value in top.items()}, ("model_providers", PROVIDER): provider},
+            head=[f"{name} = {toml_value(value)}" for name, value in top.items()],
             tail=[
                 f"[model_providers.{PROVIDER}]",
-                *(f"{name} = {_quoted(value)}" for name, value in provider.items()),
-                f'http_headers = {{ "x-api-key" = {_quoted(served.key)} }}',
+                *(f"{name} = {toml_value(value)}" for name, value in provider.items()),
             ],
         )
     ]
 
 
-def _claude_variables(served: Served) -> dict[str, str]:
-    small = ("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
-    names = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_SONNET_MODEL", "ANTHROPIC_DEFAULT_OPUS_MODEL", *small)
-    return {
-        "ANTHROPIC_BASE_URL": served.url,
-        "ANTHROPIC_AUTH_TOKEN": served.key,
-        **dict.fromkeys(names, served.model),
-        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(served.max_answer),
-        "CLAUDE_CODE_AUTO_COMPACT_WINDOW": str(served.window),  # it takes an unknown model's for a million
-        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",  # each request says what it is for
-    }
-
-
 def _claude_code(served: Served, home: Home) -> list[Settings]:
-    values: dict[tuple[str, ...], Json] = {("env", name): value for name, value in _claude_variables(served).items()}
+    values: dict[tuple[str, ...], Json] = {("env", name): value for name, value in claude_variables(served).items()}
     path = home.moved("CLAUDE_CONFIG_DIR", ".claude") / "settings.json"
     return [Settings(path=path, form="json", values=values)]
 
 
 def _opencode(served: Served, home: Home) -> list[Settings]:
-    provider: Json = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": _TITLE,
-        "options": {"baseURL": served.v1, "apiKey": served.key},
-        "models": {
-            served.model: {
-                "name": served.model,
-                "limit": {"context": served.window, "output": served.max_answer},
-            }
-        },
-    }
-    name = f"{PROVIDER}/{served.model}"
     folder = home.moved("XDG_CONFIG_HOME", ".config") / "opencode"
     # It reads both, and what stands in the second wins.
     second = folder / "opencode.jsonc"
@@ -216,7 +139,11 @@ def _opencode(served: Served, home: Home) -> list[Settings]:
         Settings(
             path=second if second.exists() else folder / "opencode.json",
             form="json",
-            values={("provider", PROVIDER): provider, ("model",): name, ("small_model",): name},
+            values={
+                ("provider", PROVIDER): opencode_provider(served),
+                ("model",): served.named,
+                ("small_model",): served.named,
+            },
         )
     ]
 
@@ -249,17 +176,17 @@ def _aider(served: Served, home: Home) -> list[Settings]:
             path=home.folder / ".aider.conf.yml",
             form="yaml",
             values={(name,): value for name, value in values.items()},
-            tail=[f"{name}: {_quoted(value)}" for name, value in values.items()],
+            tail=[f"{name}: {toml_value(value)}" for name, value in values.items()],
         )
     ]
 
 
 def _litellm(served: Served) -> str:
-    name, url, key = (_quoted(value) for value in (f"openai/{served.model}", served.v1, served.key))
+    name, url, key = (toml_value(value) for value in (f"openai/{served.model}", served.v1, served.key))
     return (
         f"# in Python: litellm.completion(model={name}, api_base={url}, api_key={key}, messages=[…])\n"
         "model_list:\n"
-        f"  - model_name: {_quoted(served.model)}\n"
+        f"  - model_name: {toml_value(served.model)}\n"
         "    litellm_params:\n"
         f"      model: {name}\n"
         f"      api_base: {url}\n"
@@ -270,8 +197,7 @@ def _litellm(served: Served) -> str:
 def _env(served: Served) -> str:
     return exports(
         {
-            "OPENAI_BASE_URL": served.v1,
-            "OPENAI_API_KEY": served.key,
+            **openai_variables(served),
             "ANTHROPIC_BASE_URL": served.url,
             "ANTHROPIC_AUTH_TOKEN": served.key,
         }
@@ -309,7 +235,7 @@ CLIENTS: Mapping[str, Client] = {
             known_as="claude",
             first_tokens=11_400,
             files=_claude_code,
-            lines=lambda served: exports(_claude_variables(served)),
+            lines=lambda served: exports(claude_variables(served)),
             program="claude",
             asks=(("-p", _QUESTION),),
         ),

@@ -30,11 +30,9 @@ from openclaw_rl.cli.connect.clients import (
     HIDDEN_KEY,
     Client,
     Home,
-    Served,
     keys_in,
     masked,
     model_name,
-    openclaw_provider,
     window_warning,
 )
 from openclaw_rl.cli.connect.files import Edit, Settings
@@ -42,6 +40,7 @@ from openclaw_rl.cli.connect.keys import close_key, make_key
 from openclaw_rl.cli.connect.openclaw import Change, OpenClaw
 from openclaw_rl.cli.connect.records import Connection, drop_connection, read_connection, write_connection
 from openclaw_rl.cli.screen import make_console, print_json
+from openclaw_rl.clients import Served, openclaw_provider
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file

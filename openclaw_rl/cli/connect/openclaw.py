@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from openclaw_rl.cli.connect.clients import PROVIDER, Served, masked, openclaw_provider
+from openclaw_rl.cli.connect.clients import masked
+from openclaw_rl.clients import PROVIDER, Served, openclaw_provider
 from openclaw_rl.errors import ConfigError, OpenClawError
 from openclaw_rl.types import Json
 
@@ -56,7 +57,7 @@ def wanted(served: Served) -> list[Change]:
     """The settings of an OpenClaw that nothing is known about, the provider before the model that is one of it."""
     return [
         Change(path=_PROVIDER_PATH, value=openclaw_provider(served)),
-        Change(path=f"{_MODEL_PATH}.primary", value=f"{PROVIDER}/{served.model}"),
+        Change(path=f"{_MODEL_PATH}.primary", value=served.named),
     ]
 
 

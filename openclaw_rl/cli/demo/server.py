@@ -8,33 +8,27 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import signal
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
-import aiohttp
 import yaml
 
 from openclaw_rl.cli.address import ServerGone, read_address
 from openclaw_rl.cli.admin import ask_server
+from openclaw_rl.cli.own_server import own_server, refuse_settings
 from openclaw_rl.config import EngineConfig, LoadedConfig, StoreConfig, TrainingConfig
-from openclaw_rl.config.sources import COMMAND_LINE
 from openclaw_rl.engine.registry import capabilities_of
-from openclaw_rl.errors import ConfigError, OpenClawError, StoreError
+from openclaw_rl.errors import OpenClawError, StoreError
 from openclaw_rl.views.rows import open_rows
-
-_STOP_S, _HURRY_S = 90.0, 20.0
-_OUTPUT = "demo-server.txt"
 
 
 class NoDemo(OpenClawError):
-    """There is no server that a demo could talk to."""
+    """The running server cannot show what a demo shows."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +73,7 @@ async def demo_server(
     store = loaded.config.store
     found = await ask_server(store, "GET", "/train")
     if found is not None:
-        _refuse_settings(loaded)
+        refuse_settings(loaded)
         say(f"using the server on {store.data_dir}")
         async with _as_user(store, name, is_made=False, is_kept=True) as server:
             if not (server.learns or not server.has_weights):
@@ -94,7 +88,7 @@ async def demo_server(
     say(f"starting a server of its own in {store.data_dir}" + ("" if is_kept else " (--keep keeps it)"))
     try:
         async with (
-            _running(store, files, overrides),
+            own_server(store, files, overrides),
             _as_user(store, name, is_made=is_made, is_kept=is_kept) as server,
         ):
             try:
@@ -104,16 +98,6 @@ async def demo_server(
     finally:
         if not is_kept:
             await asyncio.to_thread(shutil.rmtree, store.data_dir, ignore_errors=True)
-
-
-def _refuse_settings(loaded: LoadedConfig) -> None:
-    """Only where the data is may be said: what else a running server does was said when it was started."""
-    given = [key for key, source in loaded.sources.items() if source == COMMAND_LINE and not key.startswith("store.")]
-    if given:
-        raise ConfigError(
-            f"a server runs on {loaded.config.store.data_dir}, with settings of its own, and would not hear of "
-            f"{', '.join(sorted(given))}: stop it, or leave them out"
-        )
 
 
 @asynccontextmanager
@@ -170,69 +154,3 @@ def _free_name(store: StoreConfig, name: str) -> str:
     while (free := wanted if number == 1 else f"{wanted}-{number}") in taken:
         number += 1
     return free
-
-
-@asynccontextmanager
-async def _running(store: StoreConfig, files: Sequence[Path], overrides: Sequence[str]) -> AsyncIterator[None]:
-    """`openclaw-rl up` as a child that Ctrl-C in the terminal does not reach: it is stopped in order."""
-    command = [sys.executable, "-m", "openclaw_rl", "up", "--port", "0"]
-    for file in files:
-        command += ["--config", str(file)]
-    output = store.data_dir / _OUTPUT
-    with await asyncio.to_thread(_open_output, output) as written:
-        child = await asyncio.create_subprocess_exec(
-            *command,
-            *overrides,
-            f"store.data_dir={store.data_dir}",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=written,
-            stderr=written,
-            start_new_session=True,
-        )
-    try:
-        await _until_ready(child, store, output)
-        yield
-    finally:
-        await _stop(child)
-
-
-def _open_output(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
-
-
-async def _until_ready(child: asyncio.subprocess.Process, store: StoreConfig, output: Path) -> None:
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5.0)) as http:
-        while not await _is_ready(http, store):
-            if child.returncode is not None:
-                said = (await asyncio.to_thread(output.read_text, errors="replace")).strip()
-                raise NoDemo(f"the demo's server did not start:\n{said[-2000:]}")
-            await asyncio.sleep(0.2)
-
-
-async def _is_ready(http: aiohttp.ClientSession, store: StoreConfig) -> bool:
-    address = read_address(store.data_dir)
-    if address is None:
-        return False
-    try:
-        async with http.get(f"{address.url}/readyz") as reply:
-            return reply.status == 200
-    except (aiohttp.ClientError, TimeoutError):
-        return False
-
-
-async def _stop(child: asyncio.subprocess.Process) -> None:
-    """In order; another Ctrl-C meanwhile hurries it."""
-    for patience_s in (_STOP_S, _HURRY_S):
-        if child.returncode is not None:
-            return
-        with suppress(ProcessLookupError):
-            child.send_signal(signal.SIGINT)
-        try:
-            async with asyncio.timeout(patience_s):
-                await child.wait()
-        except (TimeoutError, asyncio.CancelledError):
-            continue
-    if child.returncode is None:
-        child.kill()
-        await child.wait()

@@ -108,7 +108,11 @@ async def examine_version(
 ) -> Examination:
     """By the running server."""
     order = {"line": line, "number": number, "exam": exam.to_json()}
-    return Examination.from_json(await follow_server(store, "/examine", order, on_progress=on_progress), exam)
+
+    def on_told(at: dict[str, int]) -> None:
+        on_progress(at["done"], at["total"])
+
+    return Examination.from_json(await follow_server(store, "/examine", order, on_told=on_told), exam)
 
 
 async def _examine_both(

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.errors import ConfigError, RequestError
-from openclaw_rl.types import USER_NAME, ApiKey
+from openclaw_rl.types import USER_NAME, ApiKey, AtWork
 
 REVOKED = "that API key was revoked"
 """What a client hears whose key is taken away while it is answered."""
@@ -31,19 +31,24 @@ class KeyRing:
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self._keys: dict[bytes, ApiKey] = {}
+        self._at_work: dict[str, AtWork] = {}
         self._visits: defaultdict[str, set[Visit]] = defaultdict(set)
         for key in keys:
             self.add(key)
 
-    def add(self, key: ApiKey) -> None:
+    def add(self, key: ApiKey, at_work: AtWork | None = None) -> None:
+        """`at_work`: the key is that of an attempt at a task."""
         if key.revoked_at is None:
             self._keys[key.digest] = key
+            if at_work is not None:
+                self._at_work[key.id] = at_work
 
     def remove(self, key_id: str) -> bool:
         """Closes the door for a key, and sends out whoever came in with it; False if there is none of that id."""
         found = [digest for digest, key in self._keys.items() if key.id == key_id]
         for digest in found:
             del self._keys[digest]
+        self._at_work.pop(key_id, None)
         for visit in tuple(self._visits.get(key_id, ())):
             visit.end()
         return bool(found)
@@ -73,9 +78,15 @@ class KeyRing:
     def enter(self, visit: Visit, headers: Mapping[str, str]) -> str:
         """Lets a visit in with the key that it shows; its user, or a 401."""
         key = self.key(headers)
-        visit.key_id = key.id
+        visit.key_id, visit.at_work = key.id, self._at_work.get(key.id)
         self._visits[key.id].add(visit)
         return key.user
+
+    def is_at_work(self, headers: Mapping[str, str]) -> bool:
+        """Whether the key that is shown, if any, is that of an attempt."""
+        secret = presented_key(headers) if self._at_work else None
+        key = None if secret is None else self._keys.get(key_digest(secret))
+        return key is not None and key.id in self._at_work
 
     def key(self, headers: Mapping[str, str]) -> ApiKey:
         """The key that is shown, if it opens; else a 401."""
@@ -94,12 +105,13 @@ class KeyRing:
 
 
 class Visit:
-    """A request from its arrival to its end."""
+    """A request from its arrival to its end. `at_work`: the attempt that its key belongs to."""
 
     def __init__(self, ring: KeyRing) -> None:
         self._ring = ring
         self.until_revoked = asyncio.timeout(None)
         self.key_id: str | None = None
+        self.at_work: AtWork | None = None
         self.is_over = False
 
     def enter(self, headers: Mapping[str, str]) -> str:

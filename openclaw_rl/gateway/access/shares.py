@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
+import queue
 import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ AT_ONCE = 16_384
 SMALL = 262_144
 """Larger work than this does not wait in one line with the rest."""
 _RETRY_AFTER_S = 2
+_IDLE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -46,6 +48,10 @@ class _Lane:
 
     width: int
     num_running: int = 0
+    num_threads: int = 0
+    begun: queue.SimpleQueue[tuple[asyncio.AbstractEventLoop, _Job]] = field(default_factory=queue.SimpleQueue)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Of `num_threads`, and of a thread's decision to end."""
     waiting: OrderedDict[str, deque[_Job]] = field(default_factory=OrderedDict)
 
     def add(self, user: str, job: _Job) -> None:
@@ -138,9 +144,29 @@ class Shares:
         loop = asyncio.get_running_loop()
         while lane.num_running < lane.width and not self._is_closed and (job := lane.next()) is not None:
             lane.num_running += 1
-            # A thread of its own, which the end of the process does not wait for: tokenising one long run of blanks
-            # takes seconds, in which nothing can be asked.
-            threading.Thread(target=self._work, args=(loop, lane, job), name="share", daemon=True).start()
+            with lane.lock:
+                lane.begun.put((loop, job))
+                is_short = lane.num_threads < lane.num_running
+                lane.num_threads += is_short
+            if is_short:
+                # The end of the process does not wait for it: tokenising one long run of blanks takes seconds, in which
+                # nothing can be asked.
+                threading.Thread(target=self._serve, args=(lane,), name="share", daemon=True).start()
+
+    def _serve(self, lane: _Lane) -> None:
+        """A thread: one job after another, until there was none for a while. Beginning a thread for each job cost a
+        twentieth of a long request."""
+        while True:
+            try:
+                loop, job = lane.begun.get(timeout=_IDLE_S)
+            except queue.Empty:
+                with lane.lock:
+                    if lane.begun.empty():
+                        lane.num_threads -= 1
+                        return
+            else:
+                self._work(loop, lane, job)
+                del job
 
     def _work(self, loop: asyncio.AbstractEventLoop, lane: _Lane, job: _Job) -> None:
         result, failure = None, None

@@ -9,12 +9,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, Self, TypeVar
 
 import orjson
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.gateway.access.auth import KeyRing, new_key
@@ -60,6 +62,19 @@ class Examine(Protocol):
     async def __call__(
         self, line: str, number: int, exam: Mapping[str, Json], on_progress: Callable[[int, int], None]
     ) -> Json: ...
+
+
+class _Order(RootModel[dict[str, Json]]):
+    """What the work itself reads."""
+
+
+Tell = Callable[[Mapping[str, Json]], None]
+
+
+class Telling(Protocol):
+    """Work that tells of itself. `OpenClawError`, `ValueError`, `TypeError` or `KeyError`: why it could not be done."""
+
+    async def __call__(self, asked: Mapping[str, Json], tell: Tell) -> Json: ...
 
 
 class _Undo(BaseModel):
@@ -136,11 +151,13 @@ def build_admin(
     roll_back: PutLive | None = None,
     train: Callable[[], Awaitable[object]] | None = None,
     examine: Examine | None = None,
+    telling: Mapping[str, Telling] = MappingProxyType({}),
     commands: AdminCommands | None = None,
 ) -> web.Application:
     """The routes that commands use.
 
     `train` takes every step that there are samples for, without waiting for more; None: this server does not train.
+    `telling`: by its path what takes long and tells of itself.
     """
 
     async def add_key(asked: _NewKey) -> Mapping[str, Json]:
@@ -176,10 +193,12 @@ def build_admin(
     if commands is not None:
         for path, handler in _routes(commands).items():
             app.router.add_post(path, handler)
+    long_work = _LongWork()
     if examine is not None:
-        exams = _Exams(examine)
-        app.router.add_post("/examine", exams.answer)
-        app.on_shutdown.append(exams.end)
+        app.router.add_post("/examine", long_work.route(_Examine, partial(_examined, examine)))
+    for path, work in telling.items():
+        app.router.add_post(path, long_work.route(_Order, partial(_ordered, work)))
+    app.on_shutdown.append(long_work.end)
     app.router.add_get("/train", training)
     app.router.add_post("/train", train_now)
     if roll_back is not None:
@@ -189,49 +208,57 @@ def build_admin(
     return app
 
 
-class _Exams:
-    """Examinations under way. Each ends with its reader, and all with the server."""
+class _LongWork:
+    """Work that takes long and tells of itself meanwhile. Each piece ends with its reader, and all with the server."""
 
-    def __init__(self, examine: Examine) -> None:
-        self._examine = examine
+    def __init__(self) -> None:
         self._running: set[asyncio.Task[Json]] = set()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Lines of JSON: how far it is, and at the end the result or why there is none."""
-        try:
-            asked = _Examine.model_validate_json(await request.read())
-        except ValidationError as error:
-            return web.json_response({"error": str(error)}, status=400)
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
-        at: list[int] = [0, 0]
-        moved = asyncio.Event()
+    def route(
+        self, shape: type[Asked], work: Callable[[Asked, Tell], Awaitable[Json]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Lines of JSON: what the work tells, an empty object now and then, and at the end the result or why there is
+        none."""
 
-        def on_progress(done: int, total: int) -> None:
-            at[:] = done, total
-            moved.set()
+        async def answer(request: web.Request) -> web.StreamResponse:
+            try:
+                asked = shape.model_validate_json(await request.read())
+            except ValidationError as error:
+                return web.json_response({"error": str(error)}, status=400)
+            response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+            await response.prepare(request)
+            lines = asyncio.Queue[Mapping[str, Json]]()
+            task = asyncio.ensure_future(work(asked, lines.put_nowait))
+            self._running.add(task)
+            task.add_done_callback(lambda _: lines.put_nowait({}))
+            try:
+                while not task.done() or not lines.empty():
+                    line: Mapping[str, Json] = {}
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_HEARTBEAT_S):
+                            line = await lines.get()
+                    await response.write(orjson.dumps(line) + b"\n")
+                await response.write(orjson.dumps(await _outcome(task)) + b"\n")
+            except ConnectionResetError:
+                pass  # nobody waits for it any more
+            finally:
+                task.cancel()
+                self._running.discard(task)
+            return response
 
-        task = asyncio.ensure_future(self._examine(asked.line, asked.number, asked.exam, on_progress))
-        self._running.add(task)
-        task.add_done_callback(lambda _: moved.set())
-        try:
-            while not task.done():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_HEARTBEAT_S):
-                        await moved.wait()
-                moved.clear()
-                await response.write(orjson.dumps({"done": at[0], "total": at[1]}) + b"\n")
-            await response.write(orjson.dumps(await _outcome(task)) + b"\n")
-        except ConnectionResetError:
-            pass  # nobody waits for it any more
-        finally:
-            task.cancel()
-            self._running.discard(task)
-        return response
+        return answer
 
     async def end(self, _: web.Application) -> None:
         for task in self._running:
             task.cancel()
+
+
+async def _examined(examine: Examine, asked: _Examine, tell: Tell) -> Json:
+    return await examine(asked.line, asked.number, asked.exam, lambda done, total: tell({"done": done, "total": total}))
+
+
+async def _ordered(work: Telling, asked: _Order, tell: Tell) -> Json:
+    return await work(asked.root, tell)
 
 
 def _routes(commands: AdminCommands) -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:
@@ -248,5 +275,5 @@ async def _outcome(task: asyncio.Task[Json]) -> dict[str, Json]:
         return {"result": await task}
     except asyncio.CancelledError:
         return {"error": "the server stops"}
-    except (OpenClawError, ValueError, TypeError) as error:
+    except (OpenClawError, ValueError, TypeError, KeyError) as error:
         return {"error": str(error)}

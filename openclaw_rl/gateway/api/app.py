@@ -38,7 +38,7 @@ from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.gateway.sessions.identify import Identity, identify
 from openclaw_rl.protocols import EngineHost
 from openclaw_rl.render.cache import owned_by
-from openclaw_rl.types import LOCAL_USER, Json, Turn, line_for, split_turn_id, turn_id
+from openclaw_rl.types import LOCAL_USER, AtWork, Json, Turn, line_for, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -70,9 +70,9 @@ class _Read:
     digest: str
 
     @classmethod
-    def of(cls, spoken: Spoken, headers: Mapping[str, str], user: str, digest: str) -> Self:
+    def of(cls, spoken: Spoken, headers: Mapping[str, str], user: str, at_work: AtWork | None, digest: str) -> Self:
         asked = spoken.request
-        identity = identify(headers, spoken.body, asked.messages, asked.tools)
+        identity = identify(headers, spoken.body, asked.messages, asked.tools).of_attempt(at_work)
         return cls(spoken=spoken, identity=identity, gist=Gist.of(asked, identity, user), digest=digest)
 
 
@@ -224,14 +224,15 @@ class App:
             raise RequestError(f"top_logprobs must be at most {most} on this engine", param="top_logprobs")
         key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
-        return _Read.of(spoken, request.headers, user, digest)
+        return _Read.of(spoken, request.headers, user, request[_VISIT].at_work, digest)
 
     async def _continued(self, request: web.Request, user: str, spoken: Continuing, follows: str, read: _Read) -> _Read:
         """The same with everything before it, which only the store knows."""
         before = await self._turn(user, follows, "previous_response_id")
         whole = spoken.after(before)
         num_chars = sum(_MESSAGE_CHARS + len(message.content) for message in whole.request.messages)
-        read = await self._shares(user, num_chars, lambda: _Read.of(whole, request.headers, user, read.digest))
+        at_work = request[_VISIT].at_work
+        read = await self._shares(user, num_chars, lambda: _Read.of(whole, request.headers, user, at_work, read.digest))
         if read.identity.session_key is not None:
             return read
         # The turn says outright which session goes on, be it over or one of several that read alike.
@@ -320,6 +321,8 @@ class App:
 
     async def _feedback(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
+        if request[_VISIT].at_work is not None:
+            raise RequestError("an agent at work on a task does not rate itself", status=403, code="not_allowed")
         async with self._body(request, user, feedback.MAX_BYTES) as raw:
             given = await self._shares(user, len(raw), lambda: feedback.parse(raw, user))
         if await self._gateway.store.turn_owner(given.session, given.index) != user:
@@ -343,11 +346,11 @@ class App:
     async def _models(self, request: web.Request) -> web.StreamResponse:
         # OpenClaw checks reachability here without its key.
         is_stranger = self._config.require_key and presented_key(request.headers) is None
-        names = self._names(None if is_stranger else self._user(request))
+        names = self._names(None if is_stranger else self._line(request))
         return _json(200, orjson.dumps({"object": "list", "data": [self._model_json(name) for name in names]}))
 
     async def _one_model(self, request: web.Request) -> web.StreamResponse:
-        names = self._names(self._user(request))
+        names = self._names(self._line(request))
         name = request.match_info["name"]
         if name not in names:
             raise RequestError(
@@ -389,7 +392,14 @@ class App:
         return False
 
     def _user(self, request: web.Request) -> str:
-        return request[_VISIT].enter(request.headers) if self._config.require_key else LOCAL_USER
+        if self._config.require_key or self._keys.is_at_work(request.headers):
+            return request[_VISIT].enter(request.headers)
+        return LOCAL_USER
+
+    def _line(self, request: web.Request) -> str:
+        """The line whose versions whoever asks may name."""
+        user, at_work = self._user(request), request[_VISIT].at_work
+        return line_for(user, None if at_work is None else at_work.episode)
 
     def _max_body_bytes(self) -> int:
         """The largest body of a conversation: one that is larger than this could not fit the window anyway."""
@@ -420,10 +430,10 @@ class App:
             limit = self._config.max_header_bytes
             raise RequestError(f"headers of {size} bytes; at most {limit} are accepted", status=431)
 
-    def _names(self, user: str | None) -> list[str]:
-        """The models that a user can ask for; None is somebody without a key."""
+    def _names(self, line: str | None) -> list[str]:
+        """The models that requests of a line can ask for; None is somebody without a key."""
         state = self._host.state
-        versions = versions_for(None if user is None else line_for(user), state.versions if state else ())
+        versions = versions_for(line, state.versions if state else ())
         return [self._model, *(f"{self._model}@{version}" for version in versions)]
 
     def _model_json(self, name: str) -> dict[str, Json]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import orjson
@@ -24,7 +24,7 @@ import orjson
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.sessions.kinds import guessed_kind, told_kind, turn_label
 from openclaw_rl.gateway.sessions.wording import OPENCLAW, names_openclaw, runtime_facts
-from openclaw_rl.types import Episode, Message, Tool, TurnKind
+from openclaw_rl.types import AtWork, Episode, Message, Tool, TurnKind
 
 NoTrain = Literal["session", "message"]
 """How far a wish not to be trained on reaches: from now on the whole session, or this one message."""
@@ -65,6 +65,12 @@ class Identity:
         if self.episode is None or self.session_key is None:
             return self.session_key
         return f"{self.episode.id}/{self.session_key}"
+
+    def of_attempt(self, at_work: AtWork | None) -> Identity:
+        """The same, known to come from an agent at work; what it does is kept from training unless it is to learn."""
+        if at_work is None:
+            return self
+        return replace(self, episode=at_work.episode, no_train=self.no_train if at_work.learn else "session")
 
 
 def identify(

@@ -204,6 +204,11 @@ class Sessions:
         named = [found for key, found in mine if is_so(key)]
         return named or [found for _, found in mine if is_so(found)]
 
+    def open_of(self, user: str) -> list[str]:
+        """The open sessions of a user."""
+        mine = [found for (owner, _), found in self._by_key.items() if owner == user]
+        return mine + [found for _, found in self._away.names(user)]
+
     def is_open(self, session_id: str) -> bool:
         return session_id in self._open or session_id in self._away
 

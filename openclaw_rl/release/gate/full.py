@@ -4,9 +4,10 @@
     behaviour    what kind of answers it gives
     replay       whether it moves to where the user pointed
     capability   what it still knows, question by question
+    tasks        how much it does of tasks that were held out of training
 
 The kind of the line decides what is asked (`probes.PROBES_BY_KIND`). A line of people is tried on frozen chat prompts,
-its own turns and capability questions; an environment's line on its own turns.
+its own turns and capability questions; an environment's line on its own turns and held-out tasks.
 
 The cheap checks come first, and the first that fails ends the comparison. Nothing here looks at a reward: a policy that
 learned to please a judge is recognised by its behaviour.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from openclaw_rl.evaluation.measures import mean_interval
+from openclaw_rl.errors import EnvError, TaskError
+from openclaw_rl.evaluation.measures import mean_interval, paired_difference
 from openclaw_rl.release.gate.probes import ProbeAnswer, replayed_probes
 from openclaw_rl.release.gate.report import GateMeasure
 from openclaw_rl.release.gate.rules import Answers
@@ -38,7 +40,14 @@ class FullCheck:
 
     async def run(self) -> None:
         """Adds its measures to the report of the trial, up to the first objection."""
-        for look in (self._drift, self._behaviour, self._worst_prompt, self._on_replay, self._knowledge):
+        for look in (
+            self._drift,
+            self._behaviour,
+            self._worst_prompt,
+            self._on_replay,
+            self._knowledge,
+            self._held_out,
+        ):
             await look()
             if self._trial.report.reason:
                 break
@@ -102,3 +111,32 @@ class FullCheck:
     async def _knowledge(self) -> None:
         if self._tools.knowledge.items and self._trial.probes.capability:
             await self._tools.knowledge.check(self._trial.report, self._trial.label, self._trial.parent)
+
+    async def _held_out(self) -> None:
+        """Tasks that cannot be tried now are no objection, and the report says that they were not."""
+        trial, limits, exam = self._trial, self._tools.limits, self._tools.tasks
+        if exam is None or trial.probes.chat or not limits.held_out_tasks:
+            return
+        try:
+            done = await exam(trial.candidate.line, (trial.parent_label, trial.label), num_tasks=limits.held_out_tasks)
+        except (EnvError, TaskError) as error:
+            trial.report.unmeasured = f"held-out tasks: {error}"
+            return
+        if done is None:
+            return
+        before, after = done
+        change, limit, objection = paired_difference(before, after, 0, is_share=True), limits.max_task_loss, ""
+        if -change.value > limit and change.high < 0:
+            objection = (
+                f"it does {-change.value:.0%} less of {len(after)} held-out tasks than its parent; "
+                f"release.max_task_loss allows {limit:.0%}"
+            )
+        trial.add(
+            GateMeasure(
+                name="held_out",
+                candidate=fmean(after),
+                parent=fmean(before),
+                limit=f"≥ {-limit:g}",
+                objection=objection,
+            )
+        )

@@ -81,7 +81,8 @@ TOOL_PROBES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probes:
-    """What a candidate of one kind of line is tried on; its line's replayed turns always are."""
+    """What a candidate of one kind of line is tried on; its line's replayed turns always are. One that is not asked
+    `chat` probes attempts held-out tasks."""
 
     chat: bool
     """The frozen prompts and the rules of conversation: it answers people, keeps to the topic, does not flatter."""
@@ -93,7 +94,6 @@ _PEOPLE = Probes(chat=True, capability=True)
 PROBES_BY_KIND: Mapping[LineKind, Probes] = {
     "user": _PEOPLE,
     "shared": _PEOPLE,
-    # An agent is not asked for a joke. Tasks that were held out of training belong here.
     "environment": Probes(chat=False, capability=False),
 }
 

@@ -32,6 +32,8 @@ class GateReport:
     measures: list[GateMeasure] = field(default_factory=list)
     knowledge: dict[str, Json] | None = None
     """The questions that it, and the base model, got right: what the next version is compared with."""
+    unmeasured: str = ""
+    """What could not be measured, and why."""
     seconds: float = 0.0
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from openclaw_rl.config.learning import ReleaseConfig
-from openclaw_rl.protocols import Renderer
+from openclaw_rl.protocols import Renderer, TaskExam
 from openclaw_rl.release.gate.knowledge import Knowledge
 from openclaw_rl.release.gate.probes import PROBES_BY_KIND, Prober, Probes
 from openclaw_rl.release.gate.report import GateMeasure, GateReport
@@ -56,6 +56,7 @@ class Tools:
     renderer: Renderer
     knowledge: Knowledge
     limits: ReleaseConfig
+    tasks: TaskExam | None = None
 
     async def behave(self, trial: Trial, said: Answers, *, max_tokens: int) -> None:
         """Adds the measures of behaviour. Only where one of them objects, the base model is asked what a person's

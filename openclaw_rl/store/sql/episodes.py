@@ -85,6 +85,12 @@ def group(connection: Connection, name: str) -> list[StoredAttempt]:
     return [(_to_episode(row), _to_outcome(row), sessions[row["id"]]) for row in rows]
 
 
+def unfinished(connection: Connection) -> list[Episode]:
+    """The episodes without an outcome."""
+    rows = connection.execute(select(schema.episode).where(_episode.ended_at.is_(None)).order_by(_episode.id))
+    return [_to_episode(row) for row in rows.mappings()]
+
+
 def _to_episode(row: RowMapping) -> Episode:
     return Episode(**{name: row[name] for name in Episode.__dataclass_fields__})
 

@@ -16,8 +16,9 @@ import yaml
 
 from openclaw_rl.cli import app as cli
 from openclaw_rl.cli.connect.check import arrival, check_first_turn, first_request
-from openclaw_rl.cli.connect.clients import CLIENTS, Served, model_name, window_warning
+from openclaw_rl.cli.connect.clients import CLIENTS, model_name, window_warning
 from openclaw_rl.cli.connect.files import FilesRestored, Settings, plan_edit, undo
+from openclaw_rl.clients import Served
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import split_turn_id

@@ -22,9 +22,9 @@ from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.app import App
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.gateway.sessions.placement import Sessions
-from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import EngineState
+from tests.fakes.hosts import AlwaysThere
 
 LOADED = ("v1", "v12", "v3.ann", "v7.mallory", "vnext", "v0")
 """Of the local user, of two others, and of nobody. The last one is live."""
@@ -78,23 +78,6 @@ class Door:
 
 def _key_of(user: str | None) -> dict[str, str]:
     return {} if user is None else {"x-api-key": KEYS[user][1]}
-
-
-class AlwaysThere:
-    """An `EngineHost` whose engine runs in this process."""
-
-    capabilities = SCRIPTED
-    is_ready, last_error, num_restarts = True, None, 0
-
-    def __init__(self, engine: Engine, state: EngineState) -> None:
-        self.engine, self.state = engine, state
-
-    async def wait_ready(self, timeout_s: float | None = None) -> EngineState:
-        return self.state
-
-    async def run(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
 
 @asynccontextmanager

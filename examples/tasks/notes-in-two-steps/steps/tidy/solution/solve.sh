@@ -1,0 +1,3 @@
+#!/bin/bash
+mkdir archive
+mv *.txt archive/

@@ -1,0 +1,2 @@
+#!/bin/bash
+echo bread >> shopping.txt

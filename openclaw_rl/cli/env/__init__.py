@@ -1,0 +1,1 @@
+"""Agents at work on tasks: `openclaw-rl env …`."""
