@@ -211,7 +211,7 @@ async def test_a_server_of_theirs_is_an_environment() -> None:
         async with attempted(environment, tasks[0]) as one, attempted(environment, tasks[1]) as two:
             await one.open()
             await two.open()
-            async with attempted(environment, tasks[2]) as three:
+            async with attempted(OpenEnvEnvironment(max_wait_s=0.0), tasks[2]) as three:
                 with pytest.raises(EnvBusy):
                     await three.open()
 

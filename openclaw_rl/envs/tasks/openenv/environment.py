@@ -11,6 +11,7 @@ The server has no box: only an agent that calls tools can act there.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import aiohttp
 import orjson
 from pydantic import ValidationError
 
+from openclaw_rl.backoff import Backoff
 from openclaw_rl.envs.tasks.openenv.address import ServerAddress, ServerDesk
 from openclaw_rl.envs.tasks.openenv.episode import ActionRefused, ServerEpisode, open_episode
 from openclaw_rl.envs.tasks.openenv.shapes import (
@@ -30,7 +32,7 @@ from openclaw_rl.envs.tasks.openenv.shapes import (
     text_of,
     text_of_result,
 )
-from openclaw_rl.errors import EnvError, TaskError
+from openclaw_rl.errors import EnvBusy, EnvError, TaskError
 from openclaw_rl.types import (
     Grade,
     Json,
@@ -51,6 +53,7 @@ NUM_SEEDS = 64
 FIRST_HELD_OUT_SEED = 1_000_000
 """Far from the seeds that train, however many of those are asked for. A quarter as many are held out."""
 MAX_TASKS = 100_000
+_PAUSES = Backoff(first_s=0.25, longest_s=5.0)
 MAX_ACTION_BYTES = 2**20
 """Servers cut off who sends much more; so long an action is the agent's fault, not the connection's."""
 
@@ -60,8 +63,9 @@ class OpenEnvEnvironment:
 
     name = NAME
 
-    def __init__(self, *, answer_timeout_s: float = 120.0) -> None:
+    def __init__(self, *, answer_timeout_s: float = 120.0, max_wait_s: float = 600.0) -> None:
         self._answer_timeout_s = answer_timeout_s
+        self._max_wait_s = max_wait_s
         self._about: dict[str, Metadata] = {}
         """By source. Kept, since a server makes an instance of its environment to say it."""
 
@@ -95,7 +99,13 @@ class OpenEnvEnvironment:
         if task.source not in self._about:
             async with aiohttp.ClientSession() as session:
                 self._about[task.source] = await ServerDesk(address, session).metadata()
-        return OpenEnvRoom(address, wish, about=self._about[task.source], answer_timeout_s=self._answer_timeout_s)
+        return OpenEnvRoom(
+            address,
+            wish,
+            about=self._about[task.source],
+            answer_timeout_s=self._answer_timeout_s,
+            max_wait_s=self._max_wait_s,
+        )
 
 
 def reset_wish(name: str) -> dict[str, Json]:
@@ -111,15 +121,25 @@ def reset_wish(name: str) -> dict[str, Json]:
 
 
 class OpenEnvRoom:
-    """One connection. Tools are those that the server lists, or one, `step`, with the schema of its actions."""
+    """One connection. Tools are those that the server lists, or one, `step`, with the schema of its actions.
+
+    Opening waits up to `max_wait_s` for a server that has no room: most have just one.
+    """
 
     def __init__(
-        self, address: ServerAddress, wish: dict[str, Json], *, about: Metadata, answer_timeout_s: float
+        self,
+        address: ServerAddress,
+        wish: dict[str, Json],
+        *,
+        about: Metadata,
+        answer_timeout_s: float,
+        max_wait_s: float,
     ) -> None:
         self._address = address
         self._about = about
         self._wish = wish
         self._answer_timeout_s = answer_timeout_s
+        self._max_wait_s = max_wait_s
         self._session: aiohttp.ClientSession | None = None
         self._episode: ServerEpisode | None = None
         self._calls_tools = False
@@ -130,8 +150,7 @@ class OpenEnvRoom:
     async def open(self) -> Opening:
         self._session = aiohttp.ClientSession()
         schemas = await ServerDesk(self._address, self._session).schemas()
-        self._episode = await open_episode(self._address, self._session, answer_timeout_s=self._answer_timeout_s)
-        begun = await self._episode.reset(self._wish)
+        begun = await self._begun(self._session)
         if begun.done:
             raise EnvError(f"{self._address.host} ended the task before it began")
         self._calls_tools = schemas.calls_tools
@@ -190,6 +209,20 @@ class OpenEnvRoom:
         if self._episode is None:
             raise EnvError("the attempt has no connection: it was not begun, or is closed")
         return self._episode
+
+    async def _begun(self, session: aiohttp.ClientSession) -> StepResult:
+        deadline, refused = asyncio.get_running_loop().time() + self._max_wait_s, 0
+        while True:
+            self._episode = await open_episode(self._address, session, answer_timeout_s=self._answer_timeout_s)
+            try:
+                return await self._episode.reset(self._wish)
+            except EnvBusy:
+                refused += 1
+                pause_s = _PAUSES.pause_s(refused)
+                if asyncio.get_running_loop().time() + pause_s > deadline:
+                    raise
+            await self._episode.close()
+            await asyncio.sleep(pause_s)
 
     async def _offered(self) -> tuple[Tool, ...]:
         try:

@@ -90,7 +90,7 @@ def call(number: int = 1) -> ToolCall:
 @asynccontextmanager
 async def room_of(server: ScriptedServer, name: str = "seed-3", answer_timeout_s: float = 10.0) -> AsyncIterator[Any]:
     async with server.listening() as url:
-        environment = OpenEnvEnvironment(answer_timeout_s=answer_timeout_s)
+        environment = OpenEnvEnvironment(answer_timeout_s=answer_timeout_s, max_wait_s=0.0)
         ref = TaskRef(environment="openenv", source=url, name=name)
         room = await environment.room(ref, gateway="", programs={})
         try:

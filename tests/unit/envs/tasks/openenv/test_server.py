@@ -170,13 +170,18 @@ async def test_no_more_connections_than_rooms(counting: CountingEnvironment, url
             refused = await three.answer()
             assert code_of(refused) == "CAPACITY_REACHED"
             assert (refused["data"]["active_sessions"], refused["data"]["max_sessions"]) == (2, 2)
-        environment = OpenEnvEnvironment()
+        environment = OpenEnvEnvironment(max_wait_s=0.0)
         room = await environment.room((await environment.tasks(url))[0].ref, gateway="", programs={})
         with pytest.raises(EnvBusy, match="all 2 rooms are taken"):
             await room.open()
         await room.close()
+        patient = OpenEnvEnvironment(max_wait_s=30.0)
+        room = await patient.room((await patient.tasks(url))[0].ref, gateway="", programs={})
+        opening = asyncio.create_task(room.open())
         await one.socket.send_json({"type": "close"})
         await one.socket.receive(timeout=10)
+        assert (await opening).instruction.endswith("Count to 3.")
+        await room.close()
         async with talking(url) as four:
             assert (await four.reset())["type"] == "observation"
 
