@@ -3,9 +3,10 @@
     {"schema_version": 1, "turns": [{"node_id": "s-1.0", "prompt_token_ids": […], "completion_token_ids": […],
      "per_token_logps": […], "loss_mask": […], "request": {…}, "response": {…}, "metadata": {…}}]}
 
-A trace holds what can be trained on: turns without ids and log-probs are not told in it, and the mask of one that is
-not learned from (a side turn, a skip) is zero. A mask that leaves out any sampled token, where others made it, keeps
-the whole turn out: here a turn is learned from or not. Parents are found as OpenEnv finds them, by their tokens.
+A trace holds what can be trained on: turns without ids and log-probs are not told in it, and the mask of a side turn,
+or of one that is skipped, is zero. An answer that nothing followed has a mask of ones: its attempt may have a reward. A
+mask that leaves out any sampled token, where others made it, keeps the whole turn out: here a turn is learned from or
+not. Parents are found as OpenEnv finds them, by their tokens.
 
 https://github.com/meta-pytorch/OpenEnv (openenv/core/harness/training.py)
 """
@@ -146,6 +147,7 @@ class TrainingTrace(BaseModel):
         return self
 
 
+_UNSKIPPED = (None, Skip.NO_NEXT_STATE)
 _TRACE = TypeAdapter(TrainingTrace)
 _NOTES = TypeAdapter(TraceNotes)
 
@@ -166,7 +168,7 @@ def training_trace(recording: Recording) -> dict[str, Json]:
 
 def _turn(recording: Recording, record: TurnRecord, session: SessionNotes | None) -> dict[str, Json]:
     turn, completion = record.turn, record.turn.completion
-    learned = int(turn.kind == "main" and turn.skip is None)
+    learned = int(turn.kind == "main" and turn.skip in _UNSKIPPED)
     notes = TraceNotes(turn=turn_notes(recording, record, following=None), session=session)
     return {
         "node_id": turn.id,
@@ -203,7 +205,7 @@ def read_training_trace(raw: bytes, *, file: str) -> Recording:
             said = _said(turn)
             following = () if ours is not None else _following(turns, parents, number)
             notes = _plain(turn, said, number, parents[number], following) if ours is None else ours.turn
-            if notes.skip is None and notes.kind == "main" and not turn.is_learned_from:
+            if notes.skip in _UNSKIPPED and notes.kind == "main" and not turn.is_learned_from:
                 notes = replace(notes, skip=Skip.OPTED_OUT)
             told.add(told_record(told.name, said, notes, following=following), notes.judgement)
         except ValueError as error:

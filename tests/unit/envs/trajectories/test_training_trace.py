@@ -47,7 +47,7 @@ def test_a_mask_covers_the_answer_of_a_turn_that_is_learned_from() -> None:
         make_turn(1, kind="side"),
         make_turn(2, skip=Skip.OPTED_OUT),
         make_turn(3, token_ids=()),
-        make_turn(4),
+        make_turn(4, skip=Skip.NO_NEXT_STATE),
     )
     sure = replace(turns[4].completion, logprobs=(0.0, -0.0, 1e-9))
     records = tuple(
@@ -131,9 +131,10 @@ def test_what_others_captured_becomes_a_session() -> None:
     assert read(training_trace(recording)) == recording
 
 
-def test_the_mask_of_a_file_is_obeyed_whatever_our_notes_say() -> None:
-    recording = Recording(session=make_session(), records=(TurnRecord(turn=make_turn(), next_state=None, feedback=()),))
-    trace = training_trace(recording)
+@pytest.mark.parametrize("skip", [None, Skip.NO_NEXT_STATE])
+def test_the_mask_of_a_file_is_obeyed_whatever_our_notes_say(skip: Skip | None) -> None:
+    told = TurnRecord(turn=make_turn(skip=skip), next_state=None, feedback=())
+    trace = training_trace(Recording(session=make_session(), records=(told,)))
     trace["turns"][0]["loss_mask"][-1] = 0
     assert read(trace).records[0].turn.skip is Skip.OPTED_OUT
 
