@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from openclaw_rl.cli.options import AsJson, Key, Loaded, Yes, arg, command, opt
+from openclaw_rl.cli.options import AsJson, Key, Loaded, OnlyUser, Yes, arg, command, opt
 from openclaw_rl.errors import ConfigError
 
 room = typer.Typer()
@@ -220,3 +220,38 @@ def collect_rollouts(
 
     url, secret = find_server(loaded.config, url=api_endpoint, key=key, flag="--api-endpoint")
     run_collect(url, secret, output_dir, session_aware=session_aware)
+
+
+@command(rollouts, "export")
+def export_rollouts(
+    loaded: Loaded,
+    folder: Annotated[Path, arg("DIR", "A new folder.")],
+    form: Annotated[str, opt("--format NAME", "atif, or training-trace.")] = "atif",
+    session: Annotated[str | None, opt("--session SESSION", "Only this one.")] = None,
+    user: OnlyUser = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write stored conversations as trajectories that other programs read.
+
+    `atif`: the Agent Trajectory Interchange Format 1.8; `training-trace`: that of OpenEnv, only turns with exact ids.
+    What was kept private is not written, nor whose a conversation is.
+    """
+    from openclaw_rl.cli.learn.carrying import run_export
+
+    run_export(loaded.config, folder, form=form, session=session, user=user, as_json=as_json)
+
+
+@command(rollouts, "import")
+def import_rollouts(
+    loaded: Loaded,
+    path: Annotated[Path, arg("PATH", "A file, or a folder of them.")],
+    as_json: AsJson = False,
+) -> None:
+    """Read conversations that were recorded elsewhere: what `rollouts collect` wrote, ATIF, or training traces.
+
+    They are yours from then on, whatever a file says, and are judged anew. What is known is not read twice. Answers
+    without exact ids, or of a version that nobody names, stay conversations and are not learned from.
+    """
+    from openclaw_rl.cli.learn.carrying import run_import
+
+    run_import(loaded.config, path, as_json=as_json)

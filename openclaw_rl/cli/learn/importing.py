@@ -1,12 +1,13 @@
 """Recorded rollouts -> turns in the store, each once, however often its file is read.
 
-    a line with every id and log-prob    a turn like any other: it is judged, credited and learned from
-    a line without                       kept as a conversation and skipped, `not_exact`
-    a line that is known                 nothing, but what has followed it since
+    a turn with every id and log-prob    a turn like any other: it is judged, credited and learned from
+    a turn without                       kept as a conversation and skipped, `not_exact`
+    a turn that is known                 nothing, but what has followed it since
 
-Ids and log-probs come from the line or are absent; none is made up. What is imported belongs to the user of this
-machine, whatever a file says, and its sessions are over. Knows files and the store; what becomes of a turn is for the
-loops to say.
+They stand in lines of `rollouts collect`, or in trajectories of other formats. Ids and log-probs come from there or are
+absent; none is made up. What is imported belongs to the user of this machine, whatever a file says, and its sessions
+are over; verdicts and rewards of others are not taken over. Knows files and the store; what becomes of a turn is for
+the loops to say.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, get_args
 import orjson
 
 from openclaw_rl.cli.learn.rollout_files import Line, RolloutError, inspect_sessions
+from openclaw_rl.cli.learn.trajectory_files import read_trajectories
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.gateway.sessions.history import trace
 from openclaw_rl.gateway.sessions.placement import session_id
@@ -41,6 +43,7 @@ from openclaw_rl.types import (
     Tool,
     Turn,
     TurnKind,
+    TurnRecord,
     VersionSpan,
     split_turn_id,
     version_number,
@@ -78,11 +81,17 @@ class Imported:
         return asdict(self)
 
 
-def read_rollouts(folder: Path) -> dict[str, list[Rollout]]:
-    """The turns of each session in order; RolloutError for what is no folder of rollouts."""
-    if has_store(StoreConfig(data_dir=folder)):
-        raise RolloutError(f"{folder} is a data directory, not rollouts: train on it with --data-dir {folder}")
-    return {session: [_rollout(line) for line in lines] for session, lines in inspect_sessions(folder).items()}
+def read_rollouts(path: Path) -> dict[str, list[Rollout]]:
+    """The turns of each session in order, of a folder or a file; RolloutError for what holds no rollouts."""
+    if has_store(StoreConfig(data_dir=path)):
+        raise RolloutError(f"{path} is a data directory, not rollouts: train on it with --data-dir {path}")
+    told = {recording.session.id: list(map(_of_record, recording.records)) for recording in read_trajectories(path)}
+    if told and not any(path.glob("*.jsonl")):
+        return told
+    lines = {session: [_rollout(line) for line in lines] for session, lines in inspect_sessions(path).items()}
+    if twice := told.keys() & lines.keys():
+        raise RolloutError(f"{path} tells of session {min(twice)} in lines and in trajectories; keep one of them")
+    return {**told, **lines}
 
 
 async def import_rollouts(store: WholeStore, sessions: Mapping[str, Sequence[Rollout]]) -> Imported:
@@ -167,20 +176,53 @@ def _rollout(line: Line) -> Rollout:
         ) from error
 
 
+def _of_record(record: TurnRecord) -> Rollout:
+    """A turn of a trajectory, named as the conversation of its new user."""
+    turn, state = record.turn, record.next_state
+    completion = turn.completion
+    are_there = turn.model and turn.prompt_ids and completion.token_ids
+    are_ids = all(token >= 0 for token in (*turn.prompt_ids, *completion.token_ids))
+    is_exact = bool(are_there) and are_ids and _are_ours(completion.version_spans)
+    if not is_exact:
+        nothing = Completion(token_ids=(), logprobs=(), finish_reason=completion.finish_reason, version_spans=())
+        turn = replace(turn, prompt_ids=(), num_prefill=0, completion=nothing)
+    asked = [message.to_json() for message in turn.messages]
+    request = [asked, [tool.to_json() for tool in turn.tools], turn.sampling.to_json()]
+    turn = replace(
+        turn,
+        request_digest=_digest(request),
+        chain=str(trace(LOCAL_USER, turn.messages).then(turn.message)),
+        skip=_skip(turn.skip, is_exact=is_exact, is_followed=bool(state or record.feedback)),
+    )
+    return Rollout(turn=turn, followed_by=None if state is None else state.messages, feedback=record.feedback)
+
+
+def _skip(told: Skip | None, *, is_exact: bool, is_followed: bool) -> Skip | None:
+    if told is None and not is_exact:
+        return Skip.NOT_EXACT
+    return Skip.NO_NEXT_STATE if told is None and not is_followed else told
+
+
+def _digest(request: Json) -> str:
+    return blake2b(orjson.dumps(request), digest_size=16).hexdigest()
+
+
+def _are_ours(spans: Sequence[VersionSpan]) -> bool:
+    try:
+        return bool([version_number(span.version) for span in spans])
+    except ValueError:
+        return False
+
+
 def _turn(line: Mapping[str, Any], *, is_followed: bool) -> Turn:
     exact = _exact(line)
-    skip = Skip(line["skip"]) if line.get("skip") else None
-    if skip is None and exact is None:
-        skip = Skip.NOT_EXACT
-    elif skip is None and not is_followed:
-        skip = Skip.NO_NEXT_STATE
+    told = Skip(line["skip"]) if line.get("skip") else None
     kind = line.get("type") or line["kind"]
     require(kind in get_args(TurnKind), f"a turn is main or side, not {kind!r}")
     messages = tuple(map(Message.from_json, line["request"]))
     answer = line.get("message") or {"role": "assistant", "content": line["text"]}
     message = Message.from_json(answer)
     created_at = float(line.get("created_at") or 0.0)
-    request = blake2b(orjson.dumps([line["request"], line.get("tools"), line.get("sampling")]), digest_size=16)
     return Turn(
         session=line["session_id"],
         index=line["index"],
@@ -198,9 +240,9 @@ def _turn(line: Mapping[str, Any], *, is_followed: bool) -> Turn:
         num_prefill=line.get("num_prefill", 0) if exact else 0,
         completion=exact or _without_ids(line),
         message=message,
-        request_digest=request.hexdigest(),
+        request_digest=_digest([line["request"], line.get("tools"), line.get("sampling")]),
         chain=str(trace(LOCAL_USER, messages).then(message)),
-        skip=skip,
+        skip=_skip(told, is_exact=exact is not None, is_followed=is_followed),
         delivered=bool(line.get("delivered")),
     )
 
@@ -213,8 +255,7 @@ def _exact(line: Mapping[str, Any]) -> Completion | None:
         completion = Completion(
             token_ids=tuple(ids), logprobs=tuple(logprobs), finish_reason=line["finish_reason"], version_spans=spans
         )
-        numbers = [version_number(span.version) for span in spans]
-        is_whole = numbers and "temperature" in line["sampling"] and line["model"] and line["prompt_ids"]
+        is_whole = _are_ours(spans) and "temperature" in line["sampling"] and line["model"] and line["prompt_ids"]
         are_ids = all(type(token) is int and token >= 0 for token in (*line["prompt_ids"], *ids))
         are_logprobs = all(isinstance(value, float | int) and math.isfinite(value) for value in logprobs)
     except (KeyError, TypeError, ValueError):

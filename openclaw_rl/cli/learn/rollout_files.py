@@ -91,7 +91,7 @@ class RolloutFiles:
             _append(path, some)
         if cursor is not None and cursor != self.cursor:
             self.cursor = cursor
-            _write_whole(self._folder / _STATE, orjson.dumps({"cursor": cursor}) + b"\n")
+            write_whole(self._folder / _STATE, orjson.dumps({"cursor": cursor}) + b"\n")
         return sum(map(len, new.values()))
 
     def _path(self, session: str) -> Path:
@@ -166,10 +166,10 @@ def _append(path: Path, lines: Sequence[Line]) -> None:
 
 def _replace(path: Path, lines: Sequence[Line]) -> None:
     newer = {line["id"]: line for line in lines}
-    _write_whole(path, _text([newer.get(line["id"], line) for line in read_lines(path)]))
+    write_whole(path, _text([newer.get(line["id"], line) for line in read_lines(path)]))
 
 
-def _write_whole(path: Path, text: bytes) -> None:
+def write_whole(path: Path, text: bytes) -> None:
     """Writes a file that nobody ever reads half."""
     scratch = path.with_name(f".{path.name}.new")
     with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:

@@ -1,0 +1,1 @@
+"""Sessions as files that others read, and theirs as sessions: ATIF and OpenEnv's TrainingTrace. Pure functions."""
