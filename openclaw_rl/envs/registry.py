@@ -9,6 +9,9 @@ from typing import TypeVar
 
 from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.harness.builtin import BuiltinAgent
+from openclaw_rl.envs.harness.launches import LAUNCHES, Launch
+from openclaw_rl.envs.harness.program import ProgramHarness
+from openclaw_rl.envs.harness.programs import Shelf
 from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.plugins import load_named
@@ -28,8 +31,14 @@ class EnvMeans:
 
 ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {}
 
+
+def _program(launch: Launch) -> Callable[[EnvMeans], Harness]:
+    return lambda means: ProgramHarness(launch, Shelf(means.cache / "clients"))
+
+
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {
     BuiltinAgent.name: lambda means: BuiltinAgent(max_turns=means.rollout.max_turns, max_steps=means.rollout.max_steps),
+    **{name: _program(launch) for name, launch in LAUNCHES.items()},
 }
 
 
