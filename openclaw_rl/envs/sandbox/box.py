@@ -33,11 +33,13 @@ class BoxLimits:
 class BoxSpec:
     """`layers`: folders of an image, the lowest first; none: the programs of this machine.
 
+    `image`: the name of an image instead of layers; Docker's alone.
     `trees` and `read_only`: a path in the box and the folder here that it shows; the box writes to a copy of a tree.
     `gateway`: the URL here that the box reaches at `GATEWAY_IN_THE_BOX`, whatever its network is.
     """
 
     layers: tuple[Path, ...] = ()
+    image: str = ""
     trees: Mapping[str, Path] = field(default_factory=dict)
     read_only: Mapping[str, Path] = field(default_factory=dict)
     workdir: str = "/work"

@@ -1,374 +1,244 @@
-"""A `BoxSpec` -> a box of bubblewrap: namespaces and a root of its own, over the programs of this machine or an image.
+"""A `BoxSpec` -> a box: namespaces of its own, and a root that bubblewrap puts together.
 
-It does not know what a box is for.
+The work is done by a process that knows nothing of ours (`warden/`); here is how the event loop asks for it. What a box
+writes lies in memory, up to its limit, and is gone with it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import secrets
 import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from openclaw_rl.envs.sandbox.box import BoxSpec
+from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX, BoxSpec
+from openclaw_rl.envs.sandbox.command import Command
+from openclaw_rl.envs.sandbox.door import GatewayDoor, gateway_address
+from openclaw_rl.envs.sandbox.files import BoxFiles
+from openclaw_rl.envs.sandbox.lacking import missing_programs, unmakeable
+from openclaw_rl.envs.sandbox.output import Output, ran
+from openclaw_rl.envs.sandbox.shell import Shell
+from openclaw_rl.envs.sandbox.warden.plan import BoxPlan, CommandOrder
+from openclaw_rl.envs.sandbox.warden_link import WardenLink, answered
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.types import Ran
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-_LISTEN = """
-import socket, sys
-listener = socket.create_server(("127.0.0.1", 8780))
-socket.send_fds(socket.socket(fileno=int(sys.argv[1])), [b"."], [listener.fileno()])
-"""
+_START_S = 60.0
+_CLOSE_S = 30.0
+_MAX_COMMAND = 128 * 1024 - 1
+"""What the kernel takes as one argument."""
+_ENV = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+}
+"""All that a program finds in its environment, before its spec's own."""
 
 
 class BubblewrapSandbox:
-    """Makes boxes with bubblewrap."""
+    """Makes boxes with bubblewrap. One warden serves them all, and is replaced if it dies."""
 
     name = "bubblewrap"
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
+        self._warden: WardenLink | None = None
+        self._numbers = count(1)
+        self._is_proven = False
+        self._is_proving = asyncio.Lock()
 
     def lacks(self) -> str:
-        if shutil.which("bwrap") is None:
-            return "bubblewrap is not installed; `apt-get install bubblewrap`"
+        """Makes a box, to see."""
+        if not self._is_proven:
+            if reason := missing_programs():
+                return reason
+            self._warden = WardenLink(self._scratch)
+            if reason := unmakeable(self._warden):
+                return reason
+            self._is_proven = True
         return ""
 
     async def start(self, spec: BoxSpec) -> BubblewrapBox:
-        if lacks := self.lacks():
-            raise EnvError(lacks)
-        await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
-        folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
-        box = BubblewrapBox(spec, folder)
+        plan = plan_of(spec)
+        if not self._is_proven:
+            async with self._is_proving:
+                if reason := await asyncio.to_thread(self.lacks):
+                    raise EnvError(f"no box can be made here: {reason}")
+        if self._warden is None or self._warden.has_died:
+            self._warden = WardenLink(self._scratch)
+        box = BubblewrapBox(spec, self._warden, next(self._numbers))
         try:
-            await box.open()
+            await box.open(plan)
         except BaseException:
             await box.close()
             raise
         return box
 
 
-class BubblewrapBox:
-    def __init__(self, spec: BoxSpec, folder: Path) -> None:
+class BubblewrapBox(BoxFiles):
+    """A box that runs, until it is closed or something outside of it ends its processes."""
+
+    def __init__(self, spec: BoxSpec, warden: WardenLink, number: int) -> None:
+        super().__init__(warden, number, has_layers=bool(spec.layers))
         self._spec = spec
-        self._folder = folder
-        self._init: Process | None = None
-        self._pid = 0
-        self._shell: Process | None = None
-        self._server: asyncio.Server | None = None
-        self._links: set[asyncio.Task[None]] = set()
-        self._mounted: list[Path] = []
+        self._max_kept = spec.limits.output_bytes
+        self._box: socket.socket | None = None
+        self._program = "/bin/sh"
+        self._shell: Shell | None = None
+        self._shell_is_free = asyncio.Lock()
+        self._outputs: list[Output] = []
+        self._door: GatewayDoor | None = None
+        self._closing: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        arguments = await asyncio.to_thread(self._arguments)
-        ours, theirs = os.pipe()
+    async def open(self, plan: BoxPlan) -> None:
+        self._box = await self._warden.call({"do": "make", "box": self._number, "plan": plan.to_json()})
         try:
-            self._init = await asyncio.create_subprocess_exec(
-                "bwrap",
-                *arguments,
-                "--info-fd",
-                str(theirs),
-                "/bin/bash",
-                "-c",
-                "while read -r; do :; done",
-                stdin=PIPE,
-                stdout=DEVNULL,
-                stderr=PIPE,
-                pass_fds=(theirs,),
-                env={},
-            )
-        finally:
-            os.close(theirs)
-        with os.fdopen(ours) as info:
-            said = await asyncio.to_thread(info.read)
-        if not said:
-            assert self._init.stderr is not None
-            raise EnvError(f"bubblewrap made no box: {(await self._init.stderr.read()).decode(errors='replace')}")
-        self._pid = json.loads(said)["child-pid"]
-        for _ in range(500):
-            ran = await self.run("true", timeout_s=10.0)  # until the root is in place
-            if ran.exit_code == 0:
-                break
-            await asyncio.sleep(0.01)
-        if self._spec.gateway and self._spec.network == "none":
-            await self._open_door(self._spec.gateway)
-
-    def _arguments(self) -> list[str]:
-        spec, root = self._spec, self._folder
-        root.chmod(0o755)
-        arguments = ["--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        arguments += ["--hostname", "box", "--new-session", "--clearenv"]
-        if spec.network == "none":
-            arguments += ["--unshare-net"]
-        if spec.layers:
-            upper, work, merged = root / "upper", root / "overlay", root / "merged"
-            for made in (upper, work, merged):
-                made.mkdir()
-            lower = ":".join(str(layer) for layer in reversed(spec.layers))
-            options = f"lowerdir={lower},upperdir={upper},workdir={work}"
-            done = subprocess.run(
-                ["mount", "-t", "overlay", "overlay", "-o", options, str(merged)], capture_output=True, text=True
-            )
-            if done.returncode:
-                raise EnvError(f"the layers of an image cannot be mounted: {done.stderr}")
-            self._mounted.append(merged)
-            arguments += ["--bind", str(merged), "/"]
-            arguments += ["--dev", "/dev", "--proc", "/proc"]
-        else:
-            arguments += ["--ro-bind", "/usr", "/usr"]
-            for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-                if Path("/", name).exists():
-                    arguments += ["--symlink", f"usr/{name}", f"/{name}"]
-            etc = root / "etc"
-            etc.mkdir()
-            (etc / "passwd").write_text("root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/usr/sbin/nologin\n")
-            (etc / "group").write_text("root:x:0:\nnogroup:x:65534:\n")
-            (etc / "hosts").write_text("127.0.0.1 localhost box\n")
-            for name in ("ld.so.cache", "nsswitch.conf", "services", "protocols"):
-                if Path("/etc", name).exists():
-                    shutil.copy(Path("/etc", name), etc / name)
-            if spec.network == "full":
-                shutil.copy("/etc/resolv.conf", etc / "resolv.conf")
-            arguments += ["--bind", str(etc), "/etc"]
-            for name in ("alternatives", "ssl"):
-                if Path("/etc", name).exists():
-                    arguments += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
-            arguments += ["--dev", "/dev", "--proc", "/proc"]
-            for name in ("root", "home", "work", "var"):
-                (root / name).mkdir()
-                arguments += ["--bind", str(root / name), f"/{name}"]
-        arguments += ["--perms", "1777", "--tmpfs", "/tmp"]
-        for place, source in spec.read_only.items():
-            arguments += ["--ro-bind", str(source), place]
-        for number, (place, source) in enumerate(spec.trees.items()):
-            copy = root / f"tree{number}"
-            subprocess.run(["cp", "-a", "--no-preserve=ownership", str(source), str(copy)], check=True)
-            arguments += ["--bind", str(copy), place]
-        if not any(spec.workdir == place or spec.workdir.startswith(place + "/") for place in spec.trees):
-            arguments += ["--dir", spec.workdir]
-        arguments += ["--chdir", spec.workdir]
-        return arguments
-
-    def _enter(self, *command: str) -> list[str]:
-        go = ("/bin/bash", "-c", 'cd -- "$0" && exec "$@"', self._spec.workdir)
-        return ["nsenter", "-t", str(self._pid), "-a", *go, *command]
-
-    def _env(self, env: Mapping[str, str] | None = None) -> dict[str, str]:
-        return (
-            {"PATH": _PATH, "HOME": "/root", "TERM": "dumb", "LANG": "C.UTF-8"} | dict(self._spec.env) | dict(env or {})
-        )
+            async with asyncio.timeout(_START_S):
+                said, gifts = await answered(self._box)
+        except TimeoutError:
+            raise EnvError(f"no box came up within {_START_S:g} s") from None
+        if "failed" in said:
+            raise EnvError(f"no box could be made: {said['failed']}")
+        self._program = str(said["shell"])
+        self._upper = gifts.pop(0)
+        if plan.door:
+            self._door = await GatewayDoor.open(self._spec.gateway, socket.socket(fileno=gifts.pop(0)))
 
     async def shell(self, command: str, *, timeout_s: float) -> Ran:
-        if self._shell is None or self._shell.returncode is not None:
-            self._shell = await asyncio.create_subprocess_exec(
-                *self._enter("/bin/bash", "--noprofile", "--norc"),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=STDOUT,
-                env=self._env(),
-                start_new_session=True,
-            )
-        shell = self._shell
-        assert shell.stdin is not None
-        assert shell.stdout is not None
-        sentinel = secrets.token_hex(16)
-        shell.stdin.write(f"{{ eval {_quoted(command)}\n}} </dev/null; printf '\\n%s %d\\n' {sentinel} $?\n".encode())
-        kept, total = bytearray(), 0
-        marker = f"\n{sentinel} ".encode()
-        tail = b""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while True:
-                    data = await shell.stdout.read(65536)
-                    if not data:
-                        return self._ran(await shell.wait(), kept, total)
-                    tail = (tail + data)[-65536 - 128 :]
-                    kept += data[: self._spec.limits.output_bytes + 128 - len(kept)]
-                    total += len(data)
-                    at = tail.rfind(marker)
-                    if at >= 0 and tail.endswith(b"\n"):
-                        code = int(tail[at + len(marker) :])
-                        total -= len(tail) - at
-                        return self._ran(code, kept[:total], total)
-        except TimeoutError:
-            os.killpg(shell.pid, signal.SIGKILL)
-            await shell.wait()
-            self._shell = None
-            return self._ran(None, kept, total)
-
-    def _ran(self, code: int | None, kept: bytes | bytearray, total: int) -> Ran:
-        limit = self._spec.limits.output_bytes
-        return Ran(exit_code=code, output=bytes(kept[:limit]).decode(errors="replace"), is_cut=total > limit)
+        if (refusal := _refused(command)) is not None:
+            return refusal
+        async with self._shell_is_free:
+            shell = self._shell = self._shell or await self._new_shell()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await shell.ask(command)
+            except TimeoutError:
+                await shell.stop()
+                return shell.said()
+            finally:
+                if not shell.is_usable:
+                    self._shell = None
+                    await shell.close()
 
     async def run(
         self, command: str, *, timeout_s: float, env: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> Ran:
-        code, kept, total = await self._run(
-            ["/bin/bash", "-c", command],
-            timeout_s=timeout_s,
-            env=env,
-            stdin=stdin,
-            limit=self._spec.limits.output_bytes,
-        )
-        return self._ran(code, kept, total)
-
-    async def _run(
-        self, command: list[str], *, timeout_s: float, env: Mapping[str, str] | None = None, stdin: bytes, limit: int
-    ) -> tuple[int | None, bytes, int]:
-        process = await asyncio.create_subprocess_exec(
-            *self._enter(*command), stdin=PIPE, stdout=PIPE, stderr=STDOUT, env=self._env(env), start_new_session=True
-        )
-        kept, total = bytearray(), 0
-
-        async def read() -> None:
-            nonlocal total
-            assert process.stdout is not None
-            while data := await process.stdout.read(65536):
-                kept.extend(data[: max(0, limit - len(kept))])
-                total += len(data)
-
-        async def feed() -> None:
-            assert process.stdin is not None
-            with suppress(ConnectionError):
-                process.stdin.write(stdin)
-                await process.stdin.drain()
-            process.stdin.close()
-
-        reading, feeding = asyncio.create_task(read()), asyncio.create_task(feed())
+        if (refusal := _refused(command)) is not None:
+            return refusal
+        source = _readable(stdin)
+        try:
+            running = await self._start([self._program, "-c", command], source, env or {})
+        finally:
+            os.close(source)
+        exit_code: int | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                code: int | None = await process.wait()
-            await asyncio.wait((reading,), timeout=0.1)
+                exit_code = await asyncio.shield(running.ended)
         except TimeoutError:
-            code = None
+            await running.stop()
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            for task in (reading, feeding):
-                task.cancel()
-            await asyncio.wait((reading, feeding))
-            await process.wait()
-        return code, bytes(kept), total
-
-    async def read(self, path: str, *, max_bytes: int) -> bytes | None:
-        code, data, total = await self._run(
-            ["/bin/bash", "-c", '[ -f "$0" ] && exec cat -- "$0" 2>/dev/null', path],
-            timeout_s=60.0,
-            stdin=b"",
-            limit=max_bytes,
-        )
-        if code != 0:
-            return None
-        if total > max_bytes:
-            raise TaskError(f"{path} is larger than {max_bytes} bytes")
-        return data
-
-    async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        code, said, _ = await self._run(
-            ["/bin/bash", "-c", f'mkdir -p -- "$(dirname -- "$0")" && cat >"$0" && chmod {mode:o} -- "$0"', path],
-            timeout_s=60.0,
-            stdin=data,
-            limit=4096,
-        )
-        if code != 0:
-            raise EnvError(f"{path} cannot be written in the box: {said.decode(errors='replace')}")
-
-    async def copy_out(self, path: str, to: Path, *, max_bytes: int) -> None:
-        await asyncio.to_thread(to.parent.mkdir, parents=True, exist_ok=True)
-        source = f"/proc/{self._pid}/root{path}"
-        done = await asyncio.to_thread(
-            subprocess.run,
-            ["cp", "-a", "--no-preserve=ownership", "-T", source, str(to)],
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise EnvError(f"{path} cannot be copied out of the box: {done.stderr}")
-
-    async def keep_layer(self, to: Path) -> None:
-        await asyncio.to_thread(shutil.copytree, self._folder / "upper", to, symlinks=True)
+            running.output.drain()
+            kept, total = running.output.kept, running.output.total
+            await running.close()
+        return ran(exit_code, kept, total, self._max_kept)
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for link in tuple(self._links):
-            link.cancel()
-        if self._links:
-            await asyncio.wait(self._links)
-        if self._init is not None and self._init.returncode is None:
-            self._init.kill()
-            assert self._init.stdin is not None
-            self._init.stdin.close()
-            await self._init.wait()
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        """All of it, also where the box never came up, or is gone already."""
+        if self._box is not None:
+            with suppress(EnvError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await self._warden.ask({"do": "end", "box": self._number})
+            self._box.close()
+        if self._door is not None:
+            await self._door.close()
         if self._shell is not None:
-            await self._shell.wait()
-        for mounted in self._mounted:
-            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(mounted)], check=False)
-        self._mounted.clear()
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await self._shell.close()
+        for output in self._outputs:
+            output.close()
+        self.close_files()
 
-    async def _open_door(self, gateway: str) -> None:
-        ours, theirs = socket.socketpair()
+    async def _new_shell(self) -> Shell:
+        reads, writes = os.pipe()
+        arguments = ["--noprofile", "--norc"] if self._program.endswith("bash") else []
         try:
-            process = await asyncio.create_subprocess_exec(
-                *("nsenter", "-t", str(self._pid), "-n", sys.executable, "-I", "-c", _LISTEN, str(theirs.fileno())),
-                pass_fds=(theirs.fileno(),),
-            )
-            theirs.close()
-            _, descriptors, _, _ = await asyncio.to_thread(socket.recv_fds, ours, 1, 1)
-            await process.wait()
+            command = await self._start([self._program, *arguments], reads, {})
+        except BaseException:
+            os.close(writes)
+            raise
         finally:
-            ours.close()
-        listener = socket.socket(fileno=descriptors[0])
-        listener.setblocking(False)
-        where = urlsplit(gateway)
+            os.close(reads)
+        return Shell(command, writes, self._max_kept)
 
-        async def link(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._links.add(task)
-            task.add_done_callback(self._links.discard)
-            try:
-                there_reader, there_writer = await asyncio.open_connection(where.hostname, where.port or 80)
-            except OSError:
-                writer.close()
-                return
-            try:
-                one = asyncio.create_task(_pump(reader, there_writer))
-                other = asyncio.create_task(_pump(there_reader, writer))
-                try:
-                    await asyncio.wait((one, other))
-                finally:
-                    one.cancel()
-                    other.cancel()
-            finally:
-                writer.close()
-                there_writer.close()
-
-        self._server = await asyncio.start_server(link, sock=listener)
+    async def _start(self, argv: list[str], stdin: int, env: Mapping[str, str]) -> Command:
+        if self._box is None or self._closing is not None:
+            raise EnvError("the box is closed")
+        order = CommandOrder(argv=argv, env=_ENV | dict(self._spec.env) | dict(env), cwd=self._spec.workdir)
+        command = await Command.start(self._box, order, stdin=stdin, max_kept=self._max_kept)
+        self._outputs = [output for output in self._outputs if not output.is_closed]
+        self._outputs.append(command.output)
+        return command
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
+def plan_of(spec: BoxSpec) -> BoxPlan:
+    """Checked; `TaskError` for what no box can be."""
+    if spec.image:
+        raise TaskError(f"the image {spec.image!r} needs Docker; bubblewrap takes folders of layers")
+    for place in (*spec.trees, *spec.read_only):
+        if place.split("/")[1:2] in (["proc"], ["dev"]) or place == "/":
+            raise TaskError(f"nothing can be put at {place} in a box")
+    for place in (*spec.trees, *spec.read_only, spec.workdir):
+        if not place.startswith("/") or os.path.normpath(place) != place or "\0" in place:
+            raise TaskError(f"a place in a box is an absolute path without detours, got {place!r}")
+    for folder in (*spec.layers, *spec.trees.values()):
+        if not folder.is_dir():
+            raise TaskError(f"{folder} is to be in a box, and is no folder")
+    for path in spec.read_only.values():
+        if not path.exists():
+            raise TaskError(f"{path} is to be in a box, and is not there")
+    if spec.network == "full" and shutil.which("slirp4netns") is None:
+        raise TaskError("a box with a network needs slirp4netns; remedy: apt-get install slirp4netns")
+    if spec.gateway:
+        gateway_address(spec.gateway)
+    return BoxPlan(
+        layers=tuple(os.path.abspath(layer) for layer in spec.layers),
+        trees=tuple((place, os.path.abspath(tree)) for place, tree in spec.trees.items()),
+        read_only=tuple((place, os.path.abspath(path)) for place, path in spec.read_only.items()),
+        workdir=spec.workdir,
+        memory_mb=spec.limits.memory_mb,
+        processes=spec.limits.processes,
+        disk_mb=spec.limits.disk_mb,
+        network=spec.network,
+        door=(urlsplit(GATEWAY_IN_THE_BOX).port or 0) if spec.gateway else 0,
+    )
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+def _refused(command: str) -> Ran | None:
+    """What a real shell would not even start."""
+    if "\0" in command:
+        return Ran(exit_code=126, output="a command cannot hold a NUL character\n")
+    if len(command.encode(errors="replace")) > _MAX_COMMAND:
+        return Ran(exit_code=126, output="Argument list too long\n")
+    return None
+
+
+def _readable(data: bytes) -> int:
+    """A file that exists nowhere, and reads as `data`."""
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.memfd_create("input")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
