@@ -12,7 +12,8 @@ OpenClawError
 ├── TaskError              a task is broken, hostile, or needs what this machine does not have
 ├── EnvError               an environment failed an attempt: that says nothing of the agent
 │   ├── EnvBusy            it has no room now
-│   └── EnvGone            it does not answer, or knows the lease no more
+│   ├── EnvGone            it does not answer, or knows the lease no more
+│   └── HarnessFailed      the program that acts ended with an error
 ├── StoreError             the store cannot be opened or used as asked
 │   ├── StoreBusy          another process is the writer of this directory
 │   ├── StoreDamaged       its files are not what was written to them
@@ -105,6 +106,10 @@ class EnvBusy(EnvError):
 
 class EnvGone(EnvError):
     """The environment's server does not answer, or the lease has ended there."""
+
+
+class HarnessFailed(EnvError):
+    """The program that acts ended with an error. Only if it asked the model before may that be the agent's doing."""
 
 
 class StoreError(OpenClawError):

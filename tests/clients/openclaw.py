@@ -21,7 +21,8 @@ from typing import Any, Self
 
 import httpx
 
-from tests.clients.programs import NODE, OPENCLAW, installed
+from openclaw_rl.envs.harness.programs import NODE, OPENCLAW
+from tests.clients.programs import SHELF
 
 PLUGIN = Path(__file__).parents[2] / "extensions" / "rl-training-headers"
 PLUGIN_ID = "rl-training-headers"
@@ -87,10 +88,10 @@ class OpenClaw:
     def __init__(self, home: Path, *, url: str, key: str, plugin: Path) -> None:
         self._home = home
         self._port = _free_port()
-        self._command = installed(OPENCLAW)
+        self._command = SHELF.install(OPENCLAW)
         self._env = {
             "HOME": str(home),
-            "PATH": f"{installed(NODE).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{SHELF.install(NODE).parent}{os.pathsep}{os.environ['PATH']}",
             "OPENCLAW_GATEWAY_TOKEN": "no-secret",
         }
         folder = home / ".openclaw"

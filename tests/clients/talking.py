@@ -28,8 +28,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from openclaw_rl.envs.harness.programs import Program
+from openclaw_rl.errors import EnvError
 from openclaw_rl.types import BASE_VERSION, Session, Turn
-from tests.clients.programs import NotInstalled, Program, installed
+from tests.clients.programs import SHELF
 from tests.server import Server
 from tests.wire.asking import eventually, reader, replies
 
@@ -117,8 +119,8 @@ class Agent:
 
     def __init__(self, program: Program, home: Path, env: Mapping[str, str] | None = None) -> None:
         try:
-            self._command = installed(program)
-        except NotInstalled as error:
+            self._command = SHELF.install(program)
+        except EnvError as error:
             pytest.skip(f"{program.command} cannot be installed here: {error}")
         self.home = home
         self.folder = home / "work"

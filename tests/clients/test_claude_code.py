@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+from openclaw_rl.envs.harness.programs import CLAUDE_CODE
 from tests.clients import talking
-from tests.clients.programs import CLAUDE_CODE
 from tests.server import Server
 
 pytestmark = talking.CLIENT

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from tests.clients.programs import MINI_SWE_AGENT
+from openclaw_rl.envs.harness.programs import MINI_SWE_AGENT
 from tests.clients.talking import (
     ANSWER,
     CLIENT,

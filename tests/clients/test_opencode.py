@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from openclaw_rl.envs.harness.programs import OPENCODE
 from tests.clients import talking
-from tests.clients.programs import OPENCODE
 from tests.server import Server
 
 pytestmark = talking.CLIENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 
+from openclaw_rl.envs.sandbox.box import Box
 from openclaw_rl.types import Grade, Message, Observation, Opening, Ran, Tool, ToolCall
 
 RUN = Tool(name="run", description="Runs a command.", parameters={"type": "object", "properties": {}})
@@ -46,3 +47,14 @@ class FakeRoom:
 
     async def close(self) -> None:
         pass
+
+
+class BoxRoom(FakeRoom):
+    """A bare box without a track around it: its commands run there."""
+
+    def __init__(self, box: Box) -> None:
+        super().__init__()
+        self.box = box
+
+    async def run(self, command: str, *, timeout_s: float, env: Mapping[str, str]) -> Ran:
+        return await self.box.run(command, timeout_s=timeout_s, env=env)

@@ -146,7 +146,8 @@ class GatewayAsker:
         headers = {"Content-Type": "application/json", "Idempotency-Key": secrets.token_hex(16)}
         url = f"{self._door.url.rstrip('/')}{path}"
         reason = ""
-        for pause_s in islice(self._patience, MAX_TRIES):
+        for pause_s in (0.0, *islice(self._patience, MAX_TRIES - 1)):
+            await asyncio.sleep(pause_s)
             try:
                 async with self._http.request(method, url, data=body, headers=headers) as response:
                     answer = await response.read()
@@ -155,7 +156,6 @@ class GatewayAsker:
                     reason = _refused(response.status, answer)
             except (aiohttp.ClientError, OSError) as error:
                 reason = f"it cannot be reached ({type(error).__name__})"
-            await asyncio.sleep(pause_s)
         raise EnvError(f"the gateway at {self._door.url} gave no answer, {MAX_TRIES} times: {reason}")
 
 

@@ -67,7 +67,7 @@ class BuiltinAgent:
                 seen = await room.step(call)
                 if seen.is_done:
                     return "finished"
-                content = cut(seen.content, min(_MAX_RESULT_CHARS, await asker.window()))
+                content = cut(_sendable(seen.content), min(_MAX_RESULT_CHARS, await asker.window()))
                 results.append(Message(role="tool", content=content, tool_call_id=call.id, name=call.name))
             history.add(answer, results)
         return "max_turns"
@@ -86,6 +86,11 @@ async def _answer(history: History, opening: Opening, asker: GatewayAsker) -> Me
         else:
             if not (answered.fills_window and history.shorten()):
                 return answered.message
+
+
+def _sendable(text: str) -> str:
+    """Half of a surrogate pair, which a tool may say, is no UTF-8."""
+    return text.encode(errors="replace").decode()
 
 
 async def _submit(room: Room, opening: Opening, words: str) -> None:

@@ -202,6 +202,14 @@ async def test_long_results_are_cut(server: Server, door: Door) -> None:
     assert result == f"{'x' * 450}\n[{5000 - WINDOW} characters left out]\n{'x' * 450}"
 
 
+async def test_a_result_that_is_no_unicode_is_told_as_well_as_it_can_be(server: Server, door: Door) -> None:
+    async def step(_: ToolCall) -> Observation:
+        return Observation(content="half \ud800 é")
+
+    assert await agent().attempt(FakeRoom(step), opening("please do it"), door) == "finished"
+    assert [message.content for message in newest(server)[-1].messages if message.role == "tool"] == ["half ? é"]
+
+
 async def test_a_system_message_of_the_opening_is_told(server: Server, door: Door) -> None:
     messages = (Message(role="system", content="Be brief."), Message(role="user", content="hello"))
     assert await agent().attempt(FakeRoom(), Opening(messages=messages), door) == "finished"
