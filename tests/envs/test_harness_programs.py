@@ -22,8 +22,7 @@ from openclaw_rl.envs.sandbox.making import make_sandbox
 from openclaw_rl.errors import EnvError, HarnessFailed
 from openclaw_rl.types import Door, Opening, Session, Turn
 from tests.clients.programs import SHELF
-from tests.fakes.rooms import BoxRoom
-from tests.fakes.rooms import opening
+from tests.fakes.rooms import BoxRoom, opening
 from tests.server import Server
 from tests.wire.asking import eventually, reader, replies
 
