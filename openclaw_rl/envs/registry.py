@@ -11,7 +11,7 @@ from openclaw_rl.config import RolloutConfig
 from openclaw_rl.envs.harness.builtin import BuiltinAgent
 from openclaw_rl.envs.harness.launches import LAUNCHES, Launch
 from openclaw_rl.envs.harness.program import ProgramHarness
-from openclaw_rl.envs.harness.programs import Shelf
+from openclaw_rl.envs.harness.programs import ProgramShelf
 from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.swe.environment import SweEnvironment
 from openclaw_rl.envs.tasks.openenv.environment import OpenEnvEnvironment
@@ -42,7 +42,7 @@ ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
 
 
 def _program(launch: Launch) -> Callable[[EnvMeans], Harness]:
-    return lambda means: ProgramHarness(launch, Shelf(means.cache / "clients"))
+    return lambda means: ProgramHarness(launch, ProgramShelf(means.cache / "clients"))
 
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {

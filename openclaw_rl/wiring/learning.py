@@ -234,10 +234,10 @@ def make_release(
     observers: Observers,
     *,
     trainer: Trainer | None,
-    tasks: TaskExam,
+    tasks: TaskExam | None = None,
 ) -> ReleaseParts:
     """Gate, proof, releaser, and those who look at what is live. Without a trainer candidates cannot be proved: they
-    wait."""
+    wait. Without `tasks` versions of environments' lines are tried on replayed turns alone."""
     config, renderer, engine = foundation.config, foundation.renderer, host.engine
     settings = config.release
     prober = Prober(engine, renderer, frozen_probes(renderer), max_tokens=settings.answer_tokens)

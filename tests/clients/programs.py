@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from openclaw_rl.envs.harness.programs import Program, Shelf
+from openclaw_rl.envs.harness.programs import Program, ProgramShelf
 
-SHELF = Shelf(Path.home() / ".cache" / "openclaw-rl" / "clients")
+SHELF = ProgramShelf(Path.home() / ".cache" / "openclaw-rl" / "clients")
 """Where harnesses look for theirs, so that nothing is fetched twice."""
 
 PI = Program(command="pi", registry="npm", packages=("@mariozechner/pi-coding-agent@0.73.1",))

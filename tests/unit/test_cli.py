@@ -53,7 +53,9 @@ def test_every_command_takes_a_directory_files_and_settings_and_explains_itself(
 def test_up_and_train_have_every_documented_shorthand() -> None:
     commands = leaf_commands()
     of_training = {"--checkpoint-dir", "--gpus", "--num-epochs"}
-    assert flags(commands["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"} - of_training - {"--judge"}
+    of_work = {"--parallel-envs", "--num-rollout-workers", "--benchmark"}
+    assert flags(commands["up"]) >= {*SHORTHANDS, "--engine", "--dry-run"} - of_training - of_work - {"--judge"}
+    assert flags(commands["env run"]) >= {*of_work, "--async-collection", "--num-episodes", "--group-size"}
     assert flags(commands["train"]) >= {*of_training, "--method", "--rollout-dir", "--once", "--dry-run", "--json"}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from openclaw_rl.clients import Served
 from openclaw_rl.envs.harness.asking import GatewayAsker
 from openclaw_rl.envs.harness.launches import SETTINGS, Launch
-from openclaw_rl.envs.harness.programs import Shelf
+from openclaw_rl.envs.harness.programs import ProgramShelf
 from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX
 from openclaw_rl.errors import EnvError, HarnessFailed
 from openclaw_rl.protocols import Room
@@ -26,7 +26,7 @@ _SAID_BYTES = 4000
 class ProgramHarness:
     """A program of others, which is found on a shelf of this machine."""
 
-    def __init__(self, launch: Launch, shelf: Shelf) -> None:
+    def __init__(self, launch: Launch, shelf: ProgramShelf) -> None:
         self._launch = launch
         self._shelf = shelf
 

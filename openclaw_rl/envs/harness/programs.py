@@ -1,7 +1,7 @@
 """The programs of others, at the versions that were tried: a `Program` -> its files here, and where a box shows them.
 
-Each lives in a folder of its own on a `Shelf`, installed once, so that nothing of the machine's own is touched. Knows
-npm and pip; knows nothing about what the programs do.
+Each lives in a folder of its own on a `ProgramShelf`, installed once, so that nothing of the machine's own is touched.
+Knows npm and pip; knows nothing about what the programs do.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ MINI_SWE_AGENT = Program(command="mini", registry="pypi", packages=("mini-swe-ag
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ProgramShelf:
     """The programs in a folder of this machine."""
 
     folder: Path

@@ -3,7 +3,7 @@
 import sys
 
 
-def main():
+def main() -> None:
     with open(sys.argv[1]) as file:
         lines = file.read().split("\n")
     total = sum(float(line or 0) for line in lines)

@@ -6,7 +6,7 @@ from pathlib import Path
 EXPECTED = {"errors": 3, "slowest": "/search", "paths": 7}
 
 
-def read_report():
+def read_report() -> dict[str, object]:
     try:
         report = json.loads(Path("/app/report.json").read_text())
     except (OSError, ValueError) as error:

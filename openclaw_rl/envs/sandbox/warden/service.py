@@ -33,7 +33,7 @@ from openclaw_rl.envs.sandbox.warden.uids import become_root, uids_here
 
 
 @dataclass(slots=True, kw_only=True)
-class _Kept:
+class _KeptBox:
     """A box as the warden knows it. `attendant`: the parent of its process 1."""
 
     attendant: int
@@ -98,7 +98,7 @@ class Warden:
         self._uids = uids_here()
         self._homes = homes_here()
         self._base = scratch / f"{PREFIX}{os.getpid()}"
-        self._boxes: dict[int, _Kept] = {}
+        self._boxes: dict[int, _KeptBox] = {}
         self._selector = selectors.DefaultSelector()
         self._awake, wake = os.pipe()
         for end in (self._awake, wake):
@@ -119,7 +119,7 @@ class Warden:
                 for key, _ in self._selector.select():
                     if key.fd == self._awake:
                         self._wake()
-                    elif isinstance(key.data, _Kept):
+                    elif isinstance(key.data, _KeptBox):
                         self._welcome(key.data)
                     elif key.fileobj is not self._requests or (got := wire.receive(self._requests)) is None:
                         return
@@ -180,11 +180,11 @@ class Warden:
             theirs.close()
         ours.setblocking(False)
         has_network = plan.network == "full"
-        kept = _Kept(attendant=attendant, link=ours, cgroup=cgroup, has_network=has_network, children={attendant})
+        kept = _KeptBox(attendant=attendant, link=ours, cgroup=cgroup, has_network=has_network, children={attendant})
         self._boxes[number] = kept
         self._selector.register(ours, selectors.EVENT_READ, kept)
 
-    def _welcome(self, kept: _Kept) -> None:
+    def _welcome(self, kept: _KeptBox) -> None:
         """A box reports: process 1 is there, or has moved in, or nobody will report any more."""
         if not kept.look():
             self._selector.unregister(kept.link)
@@ -197,7 +197,7 @@ class Warden:
         for descriptor in network:
             os.close(descriptor)
 
-    def _keep_layer(self, kept: _Kept, upper: int, to: str, answers: socket.socket) -> NoReturn:
+    def _keep_layer(self, kept: _KeptBox, upper: int, to: str, answers: socket.socket) -> NoReturn:
         """Owners become those of the box. Where we are root that is a shift; else it takes the box's own view."""
         try:
             kernel.die_with_parent()

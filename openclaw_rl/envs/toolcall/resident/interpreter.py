@@ -23,7 +23,7 @@ Json = object
 _numbers = count(1)
 
 
-class Output(io.StringIO):
+class CappedText(io.StringIO):
     """What code prints, as far as anybody would read it."""
 
     def write(self, text: str) -> int:
@@ -33,7 +33,7 @@ class Output(io.StringIO):
 
 def run(code: str, variables: dict[str, Json]) -> tuple[str, bool]:
     """What came of the code, and whether it raised."""
-    output = Output()
+    output = CappedText()
     name = f"<call {next(_numbers)}>"
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):

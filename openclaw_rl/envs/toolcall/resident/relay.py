@@ -41,7 +41,7 @@ class NoReply(Exception):
         self.told = told
 
 
-class Program:
+class RelayedProgram:
     """COMMAND, its output as lines, and the end of what it says on stderr."""
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -142,7 +142,7 @@ def serve(path: str, command: Sequence[str]) -> None:
     for stream in range(3):
         os.dup2(nothing, stream)
     try:
-        program: Program | str = Program(command)
+        program: RelayedProgram | str = RelayedProgram(command)
     except OSError as error:
         program = f"{command[0]} cannot be started: {error}"
     while True:
@@ -151,7 +151,7 @@ def serve(path: str, command: Sequence[str]) -> None:
             _answer(connection, program)
 
 
-def _answer(connection: socket.socket, program: Program | str) -> None:
+def _answer(connection: socket.socket, program: RelayedProgram | str) -> None:
     try:
         with connection.makefile("rb") as incoming:
             seconds = float(incoming.readline())

@@ -165,7 +165,7 @@ async def test_a_lease_serves_many_calls_and_not_endlessly_many() -> None:
             await server.step(lease.id, call_of("ls"), key=str(number))
         with pytest.raises(EnvError, match="a lease serves at most 4096 calls of a kind; take another one"):
             await server.step(lease.id, call_of("ls"), key="one more")
-        assert await server.evaluate(lease.id)
+        await server.evaluate(lease.id)
 
 
 async def test_a_full_server_says_so_and_when_to_ask_again(leasing: Leasing) -> None:
