@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation.capability import CapabilityItem
-from openclaw_rl.protocols import LearningStore, Renderer
+from openclaw_rl.protocols import LearningStore, Renderer, TaskExam
 from openclaw_rl.release.gate.gate import Gate
 from openclaw_rl.release.gate.knowledge import Knowledge
 from openclaw_rl.release.gate.probes import TOOL_PROBES, Prober, frozen_probes
@@ -69,6 +69,7 @@ class GateRig:
         self.items = items
         self.limits = ReleaseConfig(capability_items=len(items), **limits)
         self.turns = Turns(*turns)
+        self.tasks: TaskExam | None = None
         self.trainer = ReadingTrainer(self)
         self.gate = self.new_gate()
 
@@ -77,7 +78,7 @@ class GateRig:
         prober = Prober(self.engine, self.renderer, probes, max_tokens=most)  # type: ignore[arg-type]
         renderer = cast("Renderer", self.renderer)
         knowledge = Knowledge(self.engine, renderer, self.limits, model_id="words#1", items=self.items)
-        tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=self.limits)
+        tools = Tools(prober=prober, renderer=renderer, knowledge=knowledge, limits=self.limits, tasks=self.held_out)
         proving = Proving(self.engine, prober, self.trainer, settings={}, min_tokens=256, min_correlation=0.99)
         return Gate(self.engine, tools, log=cast("LearningStore", self.turns), model_id="words#1", proving=proving)
 
@@ -93,6 +94,9 @@ class GateRig:
             is_answer = f"Right{number}" in text
             return -1.0 if is_answer == (number >= self.lost.get(version, 0)) else -2.0
         return -0.5 - self.drift.get(version, 0.0)
+
+    async def held_out(self, line: str, labels: Sequence[str], *, num_tasks: int) -> Sequence[Sequence[float]] | None:
+        return None if self.tasks is None else await self.tasks(line, labels, num_tasks=num_tasks)
 
     async def full(self, candidate: Version = VERSION, confirmed: Version | None = None) -> GateReport:
         return await self.gate.full(candidate, confirmed)

@@ -6,11 +6,12 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
+from openclaw_rl.errors import EnvGone
 from openclaw_rl.release.gate.knowledge import spread
 from openclaw_rl.release.gate.probes import PROBES, TOOL_PROBES
 from tests.fakes.gate import CALL, ITEMS, GateRig, sensible
@@ -290,3 +291,53 @@ async def test_nothing_is_measured_ahead_for_an_environment() -> None:
     rig = agents_rig()
     await rig.gate.prepare(AGENTS)
     assert (rig.engine.generated, rig.engine.scored) == ([], [])
+
+
+@dataclass
+class HeldOut:
+    """How much of each held-out task a version does; it keeps what it was asked."""
+
+    done: dict[str, list[float]]
+    asked: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
+
+    async def __call__(self, line: str, labels: Sequence[str], *, num_tasks: int) -> Sequence[Sequence[float]]:
+        self.asked.append((line, tuple(labels), num_tasks))
+        return [self.done[label] for label in labels]
+
+
+async def test_an_environments_candidate_attempts_held_out_tasks_beside_its_parent() -> None:
+    rig = agents_rig(held_out_tasks=12)
+    rig.tasks = tasks = HeldOut({"v0": [1.0, 0.0] * 6, AGENTS.label: [1.0, 1.0] * 6})
+    report = await rig.full(AGENTS)
+    assert report.reason == ""
+    assert tasks.asked == [("env:terminal", ("v0", AGENTS.label), 12)]
+    (measure,) = [one for one in report.measures if one.name == "held_out"]
+    assert (measure.candidate, measure.parent) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("does", "is_stopped"),
+    [([0.0] * 12, True), ([1.0] * 9 + [0.0] * 3, False), ([1.0] * 6 + [0.0] * 6, True), ([1.0] * 11 + [0.0], False)],
+)
+async def test_one_that_does_clearly_less_of_them_is_stopped(does: list[float], is_stopped: bool) -> None:
+    rig = agents_rig()
+    rig.tasks = HeldOut({"v0": [1.0] * 12, AGENTS.label: does})
+    reason = (await rig.full(AGENTS)).reason
+    assert ("less of 12 held-out tasks than its parent; release.max_task_loss allows 10%" in reason) == is_stopped
+
+
+async def test_tasks_that_cannot_be_tried_now_are_told_and_stop_nothing() -> None:
+    async def gone(line: str, labels: Sequence[str], *, num_tasks: int) -> Sequence[Sequence[float]]:
+        raise EnvGone("the server of environments does not answer")
+
+    rig = agents_rig()
+    rig.tasks = gone
+    report = await rig.full(AGENTS)
+    assert (report.reason, report.unmeasured) == ("", "held-out tasks: the server of environments does not answer")
+
+
+async def test_people_are_never_measured_by_tasks() -> None:
+    rig = GateRig()
+    rig.tasks = tasks = HeldOut({})
+    assert (await rig.full()).reason == ""
+    assert tasks.asked == []
