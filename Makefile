@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
+.PHONY: help setup run test test-clients test-envs test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test: setup  ## run all tests; ARGS="-k name" are passed on
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+
+test-envs: setup  ## run real agents at work in boxes, and other people's formats; shares its programs with test-clients
+	$(BIN)/python -m pytest -m envs tests/envs $(ARGS)
 
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
 	$(BIN)/python -m pytest -m hardening tests/hardening $(ARGS)

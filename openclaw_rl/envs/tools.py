@@ -1,6 +1,6 @@
 """Calls of tools that work in a box -> observations. What the agent does wrong is one, too.
 
-shell(command)   write_file(path, content)   view(path, offset)
+shell(command)   write_file(path, content)   view(path, start, num_lines)   edit(path, old, new)
 
 They know no task: tracks choose which of them they offer.
 """
@@ -19,7 +19,6 @@ from openclaw_rl.types import Observation, Ran, Tool, ToolCall
 
 MAX_SHOWN_CHARS = 12_000
 _MAX_FILE_BYTES = 4 << 20
-_MAX_LINES = 200
 _WRITE_S = 60.0
 
 
@@ -50,13 +49,22 @@ class WriteFileCall(_BoxCall):
 
 
 class ViewCall(_BoxCall):
-    """Shows a text file, at most 200 lines of it."""
+    """Shows lines of a text file with their numbers."""
 
     path: _Argument = Field(description="The file, absolute or below the working directory.", min_length=1)
-    offset: int = Field(default=1, ge=1, description="The first line that is shown.")
+    start: int = Field(default=1, ge=1, description="The first line to show; lines are counted from 1.")
+    num_lines: int = Field(default=200, ge=1, description="How many lines to show.")
 
 
-CALLS: dict[str, type[_BoxCall]] = {"shell": ShellCall, "write_file": WriteFileCall, "view": ViewCall}
+class EditCall(_BoxCall):
+    """Replaces a passage of a file, which must occur there exactly once."""
+
+    path: _Argument = Field(description="The file, absolute or below the working directory.", min_length=1)
+    old: str = Field(description="The passage as it is in the file, with its indentation.", min_length=1)
+    new: str = Field(description="What stands there instead.")
+
+
+CALLS: dict[str, type[_BoxCall]] = {"shell": ShellCall, "write_file": WriteFileCall, "view": ViewCall, "edit": EditCall}
 
 
 def tool(name: str) -> Tool:
@@ -86,7 +94,9 @@ async def use_tool(box: Box, call: ToolCall, offered: Sequence[str], *, workdir:
         case WriteFileCall():
             return await _write(box, str(PurePosixPath(workdir, asked.path)), asked.content)
         case ViewCall():
-            return await _view(box, str(PurePosixPath(workdir, asked.path)), asked.offset)
+            return await _view(box, str(PurePosixPath(workdir, asked.path)), asked)
+        case EditCall():
+            return await _edit(box, str(PurePosixPath(workdir, asked.path)), asked)
         case _:
             raise AssertionError(asked)
 
@@ -96,8 +106,8 @@ def told(ran: Ran, command_s: float) -> Observation:
     output = _shortened(ran.output) + "\n[there was more]" * ran.is_cut
     if ran.exit_code is None:
         return Observation(content=f"{output}\n[stopped after {command_s:g} s; the shell is a new one]", is_error=True)
-    if ran.exit_code != 0:
-        return Observation(content=f"{output}\n[exit code {ran.exit_code}]".lstrip("\n"), is_error=True)
+    if ran.exit_code != 0:  # no fault of the call: tests that fail, and a search without a find, say so too
+        return Observation(content=f"{output}\n[exit code {ran.exit_code}]".lstrip("\n"))
     return Observation(content=output or "[no output]")
 
 
@@ -114,20 +124,43 @@ async def _write(box: Box, path: str, content: str) -> Observation:
     return Observation(content=f"wrote {path}")
 
 
-async def _view(box: Box, path: str, offset: int) -> Observation:
+async def _view(box: Box, path: str, asked: ViewCall) -> Observation:
+    text = await _text(box, path)
+    if isinstance(text, Observation):
+        return text
+    lines = text.split("\n")[: -1 if text.endswith("\n") else None]
+    shown = lines[asked.start - 1 : asked.start - 1 + asked.num_lines]
+    if not shown:
+        return wrong(f"{path} has {len(lines)} lines") if lines else Observation(content="[an empty file]")
+    numbered = _shortened("\n".join(f"{number:6}\t{line}" for number, line in enumerate(shown, start=asked.start)))
+    left = len(lines) - (asked.start - 1) - len(shown)
+    rest = f"\n[{left} more lines, from {asked.start + len(shown)}]" if left else ""
+    return Observation(content=numbered + rest)
+
+
+async def _edit(box: Box, path: str, asked: EditCall) -> Observation:
+    text = await _text(box, path)
+    if isinstance(text, Observation):
+        return text
+    if (num := text.count(asked.old)) != 1:
+        ends = asked.old.replace("\n", "\r\n")
+        why = ". Its lines end in \\r\\n" if ends != asked.old and ends in text else ""
+        return wrong(f"the passage occurs {num} times in {path}; it must occur once{why}")
+    return await _write(box, path, text.replace(asked.old, asked.new))
+
+
+async def _text(box: Box, path: str) -> str | Observation:
+    """A file's text; what is wrong with it where there is none."""
     try:
-        data = await box.read(path, max_bytes=_MAX_FILE_BYTES)
+        content = await box.read(path, max_bytes=_MAX_FILE_BYTES)
     except TaskError as error:
         return wrong(str(error))
-    if data is None:
+    if content is None:
         return wrong(f"there is no file {path}")
-    lines = data.decode(errors="replace").splitlines()
-    shown = lines[offset - 1 : offset - 1 + _MAX_LINES]
-    if not shown and lines:
-        return wrong(f"{path} has {len(lines)} lines")
-    left = len(lines) - (offset - 1) - len(shown)
-    text = _shortened("\n".join(shown)) or "[an empty file]"
-    return Observation(content=f"{text}\n[{left} more lines, from {offset + len(shown)}]" if left else text)
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return wrong(f"{path} is no text in UTF-8")
 
 
 def _shortened(text: str) -> str:

@@ -12,8 +12,8 @@ from openclaw_rl.envs.sandbox.box import Box, Sandbox
 from openclaw_rl.envs.swe.grading import Material, grade
 from openclaw_rl.envs.swe.patches import sort_changes
 from openclaw_rl.envs.swe.suite import TESTBED
-from openclaw_rl.envs.swe.tools import TOOLS, use_tool
 from openclaw_rl.envs.swe.trees import MAX_TREE_MB, apply_patch
+from openclaw_rl.envs.tools import CALLS, tool, use_tool
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.types import Grade, Message, Observation, Opening, Ran, ToolCall
 
@@ -47,7 +47,7 @@ class SweRoom:
         system, task = (files("openclaw_rl.envs.swe").joinpath(name).read_text("utf-8") for name in _PROMPTS)
         asked = task.strip().replace("{problem}", material.row.problem_statement.strip())
         messages = (Message(role="system", content=system.strip()), Message(role="user", content=asked))
-        return Opening(messages=messages, tools=TOOLS, workdir=TESTBED, timeout_s=ATTEMPT_S)
+        return Opening(messages=messages, tools=tuple(map(tool, CALLS)), workdir=TESTBED, timeout_s=ATTEMPT_S)
 
     async def solve(self) -> None:
         material, box = self._opened()
@@ -57,7 +57,7 @@ class SweRoom:
             raise TaskError(f"{material.row.instance_id}: the patch of its author does not apply: {why}")
 
     async def step(self, call: ToolCall) -> Observation:
-        return await use_tool(self._opened()[1], call, workdir=TESTBED, command_s=COMMAND_S)
+        return await use_tool(self._opened()[1], call, tuple(CALLS), workdir=TESTBED, command_s=COMMAND_S)
 
     async def run(self, command: str, *, timeout_s: float, env: Mapping[str, str]) -> Ran:
         return await self._opened()[1].run(command, timeout_s=timeout_s, env=env)
