@@ -126,7 +126,7 @@ def test_ctrl_c_shows_what_there_is_and_stops_the_server(tmp_path: Path) -> None
     assert "v0" in out
     assert "Traceback" not in out + err
     assert not (place / "run" / "address.json").exists()
-    assert "error" not in (place / "demo-server.txt").read_text().lower()
+    assert "error" not in (place / "own-server.txt").read_text().lower()
 
 
 def test_a_temporary_directory_is_removed_unless_it_is_to_be_kept(tmp_path: Path) -> None:
