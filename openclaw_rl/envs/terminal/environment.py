@@ -63,7 +63,12 @@ class TerminalEnvironment:
     def _folder(self, source: str) -> Path:
         """Blocking the first time that a set of ours is asked for."""
         name = source or DEFAULT_SET
-        return written(name, self._cache) if name in SETS else Path(name).expanduser()
+        if name in SETS:
+            return written(name, self._cache)
+        folder = Path(name).expanduser()
+        if not folder.exists():
+            raise TaskError(f"there is no folder {name}, nor a set of that name; the sets are {', '.join(SETS)}")
+        return folder
 
     async def room(self, task: TaskRef, *, gateway: str, programs: Mapping[str, Path]) -> TerminalRoom:
         folder = await asyncio.to_thread(lambda: find_task(self._folder(task.source), task.name))

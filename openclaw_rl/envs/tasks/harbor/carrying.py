@@ -19,10 +19,11 @@ import asyncio
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 from openclaw_rl.envs.sandbox.box import Box
 from openclaw_rl.envs.tasks.harbor.images import Image
@@ -42,16 +43,29 @@ _TELL_LINKS = r"""
 find "$PLACE" -type l -exec sh -c 'for one; do printf "%s\0%s\0" "$one" "$(readlink "$one")"; done' x {} +
 """
 
+_TELL_KIND = """
+if [ -d "$WANTED" ]; then printf folder; elif [ -f "$WANTED" ]; then printf file; fi
+"""
+
 _Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
 
 
-async def carry(box: Box, image: Image, to: Path, *, delivered: Sequence[str], max_bytes: int) -> Image:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """An image with the agent's work. `left`: what it changed among the system's files, which is not in it."""
+
+    image: Image
+    left: tuple[str, ...] = ()
+
+
+async def carry(box: Box, image: Image, to: Path, *, delivered: Sequence[str], max_bytes: int) -> Carried:
     """All that the agent left, but for what a grader would trip over. `to` is an empty folder for it."""
     root = to / "root"
     if image.layers:
         await box.keep_layer(root)
-        await _sorted_out(_prune, root, delivered)
-        return replace(image, layers=(*image.layers, root))
+        left = await _sorted_out(_prune, root, delivered)
+        return Carried(image=replace(image, layers=(*image.layers, root)), left=left)
     trees = {place: root / place.strip("/") for place in image.trees}
     for place, carried in trees.items():
         await box.copy_out(place, carried, max_bytes=max_bytes)
@@ -59,26 +73,60 @@ async def carry(box: Box, image: Image, to: Path, *, delivered: Sequence[str], m
     await _sorted_out(_prune, root, delivered)
     for place, carried in trees.items():
         await _sorted_out(_restore, image.trees[place], carried)
-    return replace(image, trees=trees)
+    return Carried(image=replace(image, trees=trees))
 
 
-async def deliver(box: Box, image: Image, to: Path, *, delivered: Sequence[str], max_bytes: int) -> Image:
-    """What the agent was to deliver, and nothing else, in an image that may be another than its own."""
-    root = to / "root"
-    for path in dict.fromkeys((PUBLISHED, *delivered)):
-        there = await box.run('[ -e "$WANTED" ]', timeout_s=10.0, env={"WANTED": path})
-        if there.exit_code == 0:
-            await box.copy_out(path, root / path.strip("/"), max_bytes=max_bytes)
-    await asyncio.to_thread(root.mkdir, exist_ok=True)
+async def deliver(
+    box: Box, image: Image, to: Path, *, delivered: Mapping[str, Sequence[str]], max_bytes: int
+) -> Carried:
+    """What the agent was to deliver, and nothing else, in an image that may be another than its own.
+
+    `delivered`: paths in the box, and the patterns of what is left out below each. A folder takes the place of the
+    image's own.
+    """
+    files, folders = to / "files", to / "folders"
+    files.mkdir()
+    shown: dict[str, Path] = {}
+    wanted = {PUBLISHED: (), **delivered}
+    for number, path in enumerate(_outermost(wanted)):
+        place = folders / str(number)
+        there = await box.run(_TELL_KIND, timeout_s=10.0, env={"WANTED": path})
+        if there.output == "folder":
+            await box.copy_out(path, place, max_bytes=max_bytes)
+            await _sorted_out(_leave_out, place, wanted[path])
+            shown[path] = place
+        elif there.output == "file":
+            await box.copy_out(path, files / path.strip("/"), max_bytes=max_bytes)
     if image.layers:
-        return replace(image, layers=(*image.layers, root))
-    await _sorted_out(_merge, image, root, to / "trees")
-    return replace(image, trees={f"/{name}": to / "trees" / name for name in os.listdir(to / "trees")})
+        return Carried(image=replace(image, layers=(*image.layers, files), trees={**image.trees, **shown}))
+    await _sorted_out(_merge, image, files, to / "trees")
+    trees = {f"/{name}": to / "trees" / name for name in os.listdir(to / "trees")}
+    return Carried(image=replace(image, trees={**trees, **shown}))
 
 
-async def _sorted_out(do: Callable[_Given, None], *given: _Given.args, **named: _Given.kwargs) -> None:
+def _outermost(paths: Iterable[str]) -> list[str]:
+    """Those that lie in no other."""
+    places = [PurePosixPath(path) for path in paths]
+    return [str(place) for place in places if not any(other in place.parents for other in places)]
+
+
+def _leave_out(folder: Path, patterns: Sequence[str]) -> None:
+    """As `tar --exclude` does: a pattern may match any end of a path, and its `*` any part of it."""
+    if not patterns:
+        return
+    for path in sorted(folder.rglob("*")):
+        if os.path.lexists(path) and _is_meant(path.relative_to(folder).parts, patterns):
+            _remove(path)
+
+
+def _is_meant(parts: tuple[str, ...], patterns: Sequence[str]) -> bool:
+    ends = ["/".join(parts[start:]) for start in range(len(parts))]
+    return any(fnmatchcase(end, one.removeprefix("./").rstrip("/")) for one in patterns for end in ends)
+
+
+async def _sorted_out(do: Callable[_Given, _Found], *given: _Given.args, **named: _Given.kwargs) -> _Found:
     try:
-        await asyncio.to_thread(do, *given, **named)
+        return await asyncio.to_thread(do, *given, **named)
     except OSError as error:  # such as files of other users of the box, where we are not root
         raise EnvError(f"what the agent left cannot be prepared for its grader: {error}") from None
 
@@ -126,7 +174,8 @@ def _unwanted(root: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
             yield from _unwanted(Path(entry), (*above, entry.name))
 
 
-def _prune(root: Path, delivered: Sequence[str]) -> None:
+def _prune(root: Path, delivered: Sequence[str]) -> tuple[str, ...]:
+    """The paths of the system's files that were taken away."""
     aside = root.with_name("aside")
     aside.mkdir()
     saved = {}
@@ -134,11 +183,20 @@ def _prune(root: Path, delivered: Sequence[str]) -> None:
         place = PurePosixPath(path.strip("/"))
         if _is_there(root, place):
             saved[place] = (root / place).rename(aside / str(number))
-    for unwanted in list(_unwanted(root)):
-        _remove(unwanted)
+    unwanted = list(_unwanted(root))
+    left = [path for folder in unwanted if folder.name in SYSTEM_FOLDERS for path in _changed(folder, root)]
+    for path in unwanted:
+        _remove(path)
     for place, kept in saved.items():
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         kept.rename(root / place)
+    return tuple(left)
+
+
+def _changed(folder: Path, root: Path) -> Iterator[str]:
+    """Files of a layer, and what it takes away, as paths in the box."""
+    for above, _, names in os.walk(folder):
+        yield from (f"/{Path(above, name).relative_to(root)}" for name in sorted(names))
 
 
 def _restore(tree: Path, carried: Path) -> None:

@@ -24,6 +24,7 @@ from typing import Literal
 from openclaw_rl.envs.tasks.harbor.task_toml import (
     MAX_BYTES,
     AgentTable,
+    Artifact,
     EnvironmentTable,
     StepTable,
     TaskToml,
@@ -67,7 +68,7 @@ class HarborStep:
     solution: Path | None
     files: Path | None
     min_reward: Mapping[str, float]
-    artifacts: tuple[str, ...]
+    artifacts: tuple[Artifact, ...]
     grader: BoxSource | None
 
 
@@ -125,7 +126,7 @@ def _step(folder: Path, config: TaskToml, table: StepTable | None) -> HarborStep
         solution=next((one / "solution" for one in (home, folder) if (one / "solution" / "solve.sh").is_file()), None),
         files=home / "workdir" if table is not None and (home / "workdir").is_dir() else None,
         min_reward=least if isinstance(least, dict) else {} if least is None else {"reward": least},
-        artifacts=tuple(one.source for one in (*config.artifacts, *(() if table is None else table.artifacts))),
+        artifacts=(*config.artifacts, *(() if table is None else table.artifacts)),
         grader=grader,
     )
 

@@ -115,8 +115,10 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
 
     RUN is refused: what it changed beyond these folders would be lost.
     """
-    for place in ("/logs/agent", "/logs/artifacts", "/logs/verifier", recipe.workdir, *map(_parent, delivered)):
+    for place in ("/logs/agent", "/logs/artifacts", "/logs/verifier", recipe.workdir):
         _made(to, place)
+    for path in delivered:
+        _made(to, str(PurePosixPath(recipe.workdir, path).parent))
     for step in recipe.steps:
         match step:
             case Run():
@@ -128,10 +130,6 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
                     _place(context / source, step.to, to)
     if (to / "tmp").is_dir():
         (to / "tmp").chmod(_OPEN_TO_ALL)
-
-
-def _parent(path: str) -> str:
-    return str(PurePosixPath("/", path).parent)
 
 
 def _made(root: Path, place: str) -> Path:

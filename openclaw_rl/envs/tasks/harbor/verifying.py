@@ -17,6 +17,8 @@ from openclaw_rl.envs.tasks.harbor.needs import Network
 from openclaw_rl.envs.tasks.harbor.rewards import read_rewards
 from openclaw_rl.errors import EnvError
 
+_NO_REWARD = "rm -rf /logs/verifier"
+"""Whatever was carried into the box: rewards are what this verifier leaves."""
 LOG_FOLDERS = "mkdir -p /logs/agent /logs/artifacts /logs/verifier"
 
 _MAX_REWARD_BYTES = 64 * 1024
@@ -48,7 +50,7 @@ async def verify(
     )
     box = await sandbox.start(spec)
     try:
-        begun = await box.run(f"{LOG_FOLDERS} && chmod +x /tests/test.sh", timeout_s=60.0)
+        begun = await box.run(f"{_NO_REWARD} && {LOG_FOLDERS} && chmod +x /tests/test.sh", timeout_s=60.0)
         if begun.exit_code != 0:
             raise EnvError(f"the verifier cannot be started: {begun.output.strip()[:500]}")
         ran = await box.run("/tests/test.sh", timeout_s=timeout_s, env=env)
