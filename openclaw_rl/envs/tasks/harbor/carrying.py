@@ -33,6 +33,8 @@ from openclaw_rl.errors import EnvError
 PUBLISHED = "/logs/artifacts"
 """Where any agent may leave what it delivers."""
 
+_REWARDS = "/logs/verifier"
+
 _NOT_ITS_OWN = SYSTEM_FOLDERS | {"solution", "tests"}
 _STARTERS = frozenset(
     ("__pycache__", ".pytest.ini", "conftest.py", "pytest.ini", "sitecustomize.py", "tox.ini", "usercustomize.py")
@@ -105,8 +107,8 @@ async def deliver(
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:
-    """Those that lie in no other."""
-    places = [PurePosixPath(path) for path in paths]
+    """Those that lie in no other. Rewards are nobody's to deliver."""
+    places = [place for place in map(PurePosixPath, paths) if not place.is_relative_to(_REWARDS)]
     return [str(place) for place in places if not any(other in place.parents for other in places)]
 
 
@@ -157,7 +159,7 @@ def _is_unwanted(parts: tuple[str, ...], kind: int) -> bool:
     is_in_home = parts[:-1] == ("root",) or (len(parts) == 3 and parts[0] == "home")
     return (
         (len(parts) == 1 and (name in _NOT_ITS_OWN or is_plain))
-        or parts == ("logs", "verifier")
+        or parts == PurePosixPath(_REWARDS).parts[1:]
         or (is_in_home and name.startswith("."))
         or name in _STARTERS
         or name.endswith(".pth")

@@ -118,7 +118,7 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
     for place in ("/logs/agent", "/logs/artifacts", "/logs/verifier", recipe.workdir):
         _made(to, place)
     for path in delivered:
-        _made(to, str(PurePosixPath(recipe.workdir, path).parent))
+        _made(to, _folder_for(PurePosixPath(recipe.workdir, path)))
     for step in recipe.steps:
         match step:
             case Run():
@@ -130,6 +130,12 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
                     _place(context / source, step.to, to)
     if (to / "tmp").is_dir():
         (to / "tmp").chmod(_OPEN_TO_ALL)
+
+
+def _folder_for(delivered: PurePosixPath) -> str:
+    """Where it will lie. What is to lie in the root itself is taken for a folder, unless its name ends as a file's."""
+    is_in_root = len(delivered.parts) == 2 and not delivered.suffix
+    return str(delivered if is_in_root else delivered.parent)
 
 
 def _made(root: Path, place: str) -> Path:
