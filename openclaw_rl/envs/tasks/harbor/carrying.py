@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,8 +42,8 @@ _STARTERS = frozenset(
 )
 """Names that Python and pytest look for by themselves."""
 
-_TELL_LINKS = r"""
-find "$PLACE" -type l -exec sh -c 'for one; do printf "%s\0%s\0" "$one" "$(readlink "$one")"; done' x {} +
+_TELL_LINKS = """
+find "$PLACE" -type l -exec sh -c 'for one; do printf "%s$MARK%s$MARK" "$one" "$(readlink "$one")"; done' x {} +
 """
 
 _TELL_KIND = """
@@ -140,10 +141,11 @@ def _merge(image: Image, over: Path, to: Path) -> None:
 
 async def _links(box: Box, place: str) -> list[str]:
     """Links below `place` and what they say, by turns: what is copied out of a box has none that are absolute."""
-    told = await box.run(_TELL_LINKS, timeout_s=60.0, env={"PLACE": place})
+    mark = secrets.token_hex(16)  # which no name of the agent's can hold
+    told = await box.run(_TELL_LINKS, timeout_s=60.0, env={"PLACE": place, "MARK": mark})
     if told.exit_code != 0 or told.is_cut:
         raise EnvError(f"the links in {place} cannot be told: {told.output[-200:]}")
-    return told.output.split("\0")[:-1]
+    return told.output.split(mark)[:-1]
 
 
 def _link(carried: Path, place: str, told: Sequence[str]) -> None:

@@ -29,7 +29,6 @@ async def test_a_set_has_the_tasks_that_it_says(name: str, cache: Path) -> None:
     tasks = await environment.tasks(name)
     (source,) = [one for one in environment.sources() if one.name == name]
     assert Counter(task.split for task in tasks) == {"train": source.num_train, "held_out": source.num_held_out}
-    assert len({task.instruction for task in tasks}) > 0.9 * len(tasks)
     trained = {task.instruction for task in tasks if task.split == "train"}
     assert not [task for task in tasks if task.split == "held_out" and task.instruction in trained]
 
@@ -78,8 +77,8 @@ async def test_a_source_that_is_none_is_told_what_there_is(cache: Path) -> None:
 def one_of_each_family() -> list[tuple[str, str]]:
     found = {}
     for name in SETS:
-        for task, split, draft in drafts(name):
-            found.setdefault((name, draft.kind, split), (name, task))
+        for task, _, draft in drafts(name):
+            found.setdefault((name, draft.kind), (name, task))
     return list(found.values())
 
 

@@ -84,8 +84,8 @@ async def test_links_and_deletions_are_carried_and_start_files_are_the_tasks(
 ) -> None:
     box = await boxes.open(trees=machine.trees, workdir="/app")
     await box.shell(
-        "rm work.txt; echo mine > conftest.py; ln -s /usr/bin/env tool; ln -s nowhere 'a link'; mkdir d; ln -s .. d/up; "
-        "echo x > d/conftest.py; touch d/kept",
+        "rm work.txt; echo mine > conftest.py; ln -s /usr/bin/env tool; ln -s nowhere 'a link'; "
+        "mkdir d; ln -s .. d/up; echo x > d/conftest.py; touch d/kept",
         timeout_s=30,
     )
     carried = await carry(box, machine, tmp_path / "to", delivered=(), max_bytes=1 << 20)
