@@ -28,7 +28,7 @@ from typing import ParamSpec, TypeVar
 
 from openclaw_rl.envs.sandbox.box import Box
 from openclaw_rl.envs.tasks.harbor.images import Image
-from openclaw_rl.envs.tasks.harbor.placing import SYSTEM_FOLDERS
+from openclaw_rl.envs.tasks.harbor.placing import SYSTEM_FOLDERS, lay_over, made_folder
 from openclaw_rl.errors import EnvError
 
 PUBLISHED = "/logs/artifacts"
@@ -135,8 +135,10 @@ async def _sorted_out(do: Callable[_Given, _Found], *given: _Given.args, **named
 
 
 def _merge(image: Image, over: Path, to: Path) -> None:
-    for place, tree in (*image.trees.items(), *((name, over / name) for name in os.listdir(over))):
-        shutil.copytree(tree, to / place.strip("/"), symlinks=True, dirs_exist_ok=True)
+    to.mkdir()
+    for place, tree in image.trees.items():
+        lay_over(tree, made_folder(to, place))
+    lay_over(over, to)
 
 
 async def _links(box: Box, place: str) -> list[str]:
@@ -151,7 +153,7 @@ async def _links(box: Box, place: str) -> list[str]:
 def _link(carried: Path, place: str, told: Sequence[str]) -> None:
     for path, says in zip(told[::2], told[1::2], strict=True):
         at = PurePosixPath(path).relative_to(place)
-        if _is_there(carried, at.parent) and not os.path.lexists(carried / at):
+        if _is_folder(carried, at.parent) and not os.path.lexists(carried / at):
             (carried / at).symlink_to(says)
 
 
@@ -207,7 +209,7 @@ def _restore(tree: Path, carried: Path) -> None:
     """What was not carried is as it was before the agent came, where its folder is still there."""
     for path in _unwanted(tree, (carried.name,)):
         place = path.relative_to(tree)
-        if not _is_there(carried, place.parent) or os.path.lexists(carried / place):
+        if not _is_folder(carried, place.parent) or os.path.lexists(carried / place):
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.copytree(path, carried / place, symlinks=True)
@@ -215,12 +217,15 @@ def _restore(tree: Path, carried: Path) -> None:
             shutil.copy(path, carried / place, follow_symlinks=False)
 
 
-def _is_there(root: Path, place: Path | PurePosixPath) -> bool:
+def _is_there(root: Path, place: PurePosixPath) -> bool:
     """Whether there is something at `place`, without a link on the way to it."""
-    on_the_way = (root.joinpath(*place.parts[:depth]) for depth in range(len(place.parts)))
-    return os.path.lexists(root / place) and all(
-        stat.S_ISDIR(path.lstat().st_mode) for path in on_the_way if os.path.lexists(path)
-    )
+    return os.path.lexists(root / place) and _is_folder(root, place.parent)
+
+
+def _is_folder(root: Path, place: Path | PurePosixPath) -> bool:
+    """Whether `place` and all that leads to it are folders, and no links."""
+    all_of_it = (root.joinpath(*place.parts[:depth]) for depth in range(len(place.parts) + 1))
+    return all(path.is_dir() and not path.is_symlink() for path in all_of_it)
 
 
 def _remove(path: Path) -> None:

@@ -6,7 +6,6 @@ It does not know what the rewards mean to whoever learns from them.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 from openclaw_rl.envs.sandbox.box import BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.tasks.harbor.images import Image
 from openclaw_rl.envs.tasks.harbor.needs import Network
+from openclaw_rl.envs.tasks.harbor.placing import lay_over
 from openclaw_rl.envs.tasks.harbor.rewards import read_rewards
 from openclaw_rl.errors import EnvError
 
@@ -71,6 +71,7 @@ async def gathered(tests: Sequence[Path], to: Path) -> Path | None:
     """The folders of tests as one, each over the ones before it."""
     if len(tests) < 2:
         return tests[0] if tests else None
+    await asyncio.to_thread(to.mkdir)
     for folder in tests:
-        await asyncio.to_thread(shutil.copytree, folder, to, symlinks=True, dirs_exist_ok=True)
+        await asyncio.to_thread(lay_over, folder, to)
     return to

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.envs.tasks.harbor.carrying import _is_unwanted, _leave_out, _outermost, carry
+from openclaw_rl.envs.tasks.harbor.carrying import _is_unwanted, _leave_out, _outermost, carry, deliver
 from openclaw_rl.envs.tasks.harbor.images import Image
 from openclaw_rl.errors import EnvError, TaskError
 from tests.fakes.boxes import Boxes
@@ -110,6 +110,20 @@ async def test_a_folder_that_became_a_link_is_not_followed(boxes: Boxes, tmp_pat
     await box.shell(f"rm -r inner; ln -s {outside} inner", timeout_s=30)
     carried = await carry(box, image, tmp_path / "to", delivered=(), max_bytes=1 << 20)
     assert (carried.image.trees["/app"] / "inner").is_symlink()
+    assert list(outside.iterdir()) == []
+
+
+async def test_a_delivered_file_is_not_written_through_a_link_of_the_task(boxes: Boxes, tmp_path: Path) -> None:
+    tree, outside = tmp_path / "app", tmp_path / "outside"
+    tree.mkdir()
+    outside.mkdir()
+    (tree / "out").symlink_to(outside)
+    image = Image(trees={"/app": tree}, workdir="/app")
+    box = await boxes.open(trees=image.trees, workdir="/app")
+    await box.shell(f"mkdir -p {outside}; echo x > out/key", timeout_s=30)
+    (tmp_path / "to").mkdir()
+    with pytest.raises(TaskError, match="the folder out would come where a link"):
+        await deliver(box, image, tmp_path / "to", delivered={"/app/out/key": ()}, max_bytes=1 << 20)
     assert list(outside.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,22 @@ def test_copies_do_not_lead_through_links_of_the_task(context: Path) -> None:
     (context / "src" / "out").symlink_to("/tmp")
     with pytest.raises(TaskError, match="leads through out, which is no folder"):
         place(context, copy("src", to="/app/"), copy("a.txt", to="/app/out/"))
+
+
+@pytest.mark.parametrize("second", ["folder/link/x", "folder/link"])
+def test_what_was_copied_is_not_written_through(context: Path, tmp_path: Path, second: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    (context / "first").mkdir()
+    (context / "first" / "link").symlink_to(outside if second.endswith("x") else outside / "file")
+    (context / second).parent.mkdir(parents=True)
+    (context / second).write_text("theirs")
+    for how in (copy("folder"), copy("folder/link" if second.endswith("link") else "folder")):
+        with pytest.raises(TaskError, match="would come where a link or f"):
+            place(context, copy("first"), how)
+        shutil.rmtree(context.with_name("made"))
+    assert [path.read_text() for path in outside.iterdir()] == ["mine"]
 
 
 def test_a_box_in_which_an_image_is_made_copies_the_same(context: Path) -> None:
