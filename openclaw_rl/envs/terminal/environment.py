@@ -37,7 +37,13 @@ class TerminalEnvironment:
 
     def sources(self) -> Sequence[TaskSource]:
         return [
-            TaskSource(name=name, about=one.about, num_train=one.total["train"], num_held_out=one.total["held_out"])
+            TaskSource(
+                name=name,
+                about=one.about,
+                num_train=one.total["train"],
+                num_held_out=one.total["held_out"],
+                is_default=name == DEFAULT_SET,
+            )
             for name, one in SETS.items()
         ]
 

@@ -51,6 +51,12 @@ class ToolcallEnvironment:
         usual = SourceOptions(family="sums")
         levels = [(family, level) for family in FAMILIES.values() for level in range(1, family.num_levels + 1)]
         return [
+            TaskSource(
+                name="",
+                about="All families below, at their first levels.",
+                num_train=usual.num_train * len(FAMILIES),
+                num_held_out=usual.num_held_out * len(FAMILIES),
+            ),
             *(
                 TaskSource(
                     name=f"{family.name}-{level}",
@@ -62,7 +68,7 @@ class ToolcallEnvironment:
             ),
             TaskSource(
                 name=f"{GYM}chain_sum",
-                about="Or any other dataset of reasoning-gym, by its name; needs `pip install openclaw-rl[envs]`.",
+                about="Any dataset of reasoning-gym, as gym:NAME.",
                 num_train=usual.num_train,
                 num_held_out=usual.num_held_out,
             ),
