@@ -25,6 +25,11 @@ def test_a_folder_is_one_task_or_many(two: Path) -> None:
     assert find_task(two, "b") == two / "b"
 
 
+def test_a_task_that_lost_its_toml_is_not_overlooked(two: Path) -> None:
+    (two / "b" / "task.toml").unlink()
+    assert list(find_tasks(two)) == ["a", "b"]
+
+
 def test_a_dataset_names_its_tasks(two: Path) -> None:
     (two / "dataset.toml").write_text('[[tasks]]\nname = "org/second"\n[[tasks]]\nname = "org/a"')
     assert list(find_tasks(two).items()) == [("b", two / "b"), ("a", two / "a")]
