@@ -28,11 +28,11 @@ from openclaw_rl.errors import TaskError
 from openclaw_rl.types import TaskRef
 from tests.fakes.boxes import make_image, sandbox_or_skip
 from tests.fakes.harbor_tasks import PLAIN, write_task
+from tests.fakes.oracles import newest_python, python_with
 
 pytestmark = [pytest.mark.envs, pytest.mark.timeout(1200)]
 
 HARBOR = "harbor==0.24.0"
-CACHE = Path.home() / ".cache" / "openclaw-rl" / "oracles"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tasks"
 
 
@@ -41,27 +41,10 @@ def python() -> Path:
     """A Python that has Harbor."""
     if named := os.environ.get("HARBOR_PYTHON"):
         return Path(named)
-    home = CACHE / HARBOR.replace("==", "-")
-    if not (home / "installed").exists():
-        found = newest_python()
-        if found is None:
-            pytest.skip("Harbor needs Python 3.12 or newer, and none is found on PATH or in ~/.pyenv/versions")
-        shutil.rmtree(home, ignore_errors=True)
-        subprocess.run((found, "-m", "venv", home), check=True)
-        pip = (home / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", HARBOR)
-        if subprocess.run(pip, check=False).returncode != 0:
-            pytest.skip(f"{HARBOR} cannot be installed here")
-        (home / "installed").touch()
-    return home / "bin" / "python"
-
-
-def newest_python() -> str | None:
-    on_path = (shutil.which(f"python3.{minor}") for minor in range(15, 11, -1))
-    of_pyenv = sorted(Path.home().glob(".pyenv/versions/3.1[2-9].*/bin/python"), reverse=True)
-    for found in (*on_path, *map(str, of_pyenv)):
-        if found and subprocess.run((found, "-c", "import venv, ensurepip"), check=False).returncode == 0:
-            return found
-    return None
+    found = newest_python((3, 12))
+    if found is None:
+        pytest.skip("Harbor needs Python 3.12 or newer, and none is found on PATH or in ~/.pyenv/versions")
+    return python_with(HARBOR, python=found)
 
 
 def ask(python: Path, questions: Sequence[Mapping[str, str]]) -> list[Any]:

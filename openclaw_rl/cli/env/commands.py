@@ -54,8 +54,8 @@ def run(
     """
     from openclaw_rl.cli.env.running import RunPlan, run_tasks
 
-    if demo and (tasks is not None or name is not None):
-        raise ConfigError("--demo attempts tasks that are shipped; leave out --tasks and --run")
+    if demo and name is not None:
+        raise ConfigError("a demo is no collection to go on with; leave out --demo or --run")
     plan = RunPlan(
         track=track,
         source=source_of(tasks, loaded),

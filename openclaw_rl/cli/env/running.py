@@ -21,6 +21,7 @@ from openclaw_rl.config import LoadedConfig, StoreConfig
 from openclaw_rl.config.sources import DEFAULT
 from openclaw_rl.envs.orders import CollectOrder, Tried
 from openclaw_rl.views.rows import open_rows
+from openclaw_rl.wiring.envs import Environments, make_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ def run_tasks(
 ) -> int:
     """0 if attempts were graded; 130 after Ctrl-C."""
     order = CollectOrder(
-        tried=Tried(environment=plan.track, source=plan.source, harness=plan.harness, names=plan.names),
+        tried=Tried(environment=plan.track, source=_source(loaded, plan), harness=plan.harness, names=plan.names),
         run=plan.name or f"{plan.track}-{time.strftime('%Y%m%d-%H%M%S')}",
         num_episodes=plan.num_episodes,
         group_size=plan.group_size,
@@ -87,6 +88,14 @@ def run_tasks(
     else:
         told.show(goes_on=not plan.is_demo)
     return 0 if told.made else 1
+
+
+def _source(loaded: LoadedConfig, plan: RunPlan) -> str:
+    """A demo shows the set that its environment lists first."""
+    if plan.source or plan.names or not plan.is_demo:
+        return plan.source
+    listed = Environments(make_means(loaded.config))[plan.track].sources()
+    return listed[0].name if listed else ""
 
 
 async def _collect(

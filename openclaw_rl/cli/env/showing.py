@@ -135,7 +135,7 @@ def show_attempt(console: Console, made: Attempted) -> None:
         _show(console, f"{who}  environment failed:", made.grade.failure, "red")
         return
     mark, style = ("✓", "green") if made.grade.is_solved else ("✗", "yellow")
-    steps = f"{made.num_steps} step" + "s" * (made.num_steps != 1)
+    steps = f"{made.num_steps or 'no'} call" + "s" * (made.num_steps > 1)
     ending = _ENDINGS.get(made.ended, made.ended)
     _show(console, f"{who}  {mark} reward {made.grade.reward:.2f}  {steps}  {made.seconds:.1f} s ", ending, style)
 

@@ -51,12 +51,6 @@ class ToolcallEnvironment:
         usual = SourceOptions(family="sums")
         levels = [(family, level) for family in FAMILIES.values() for level in range(1, family.num_levels + 1)]
         return [
-            TaskSource(
-                name="",
-                about="All families below, at their first levels.",
-                num_train=usual.num_train * len(FAMILIES),
-                num_held_out=usual.num_held_out * len(FAMILIES),
-            ),
             *(
                 TaskSource(
                     name=f"{family.name}-{level}",
@@ -65,6 +59,12 @@ class ToolcallEnvironment:
                     num_held_out=usual.num_held_out,
                 )
                 for family, level in levels
+            ),
+            TaskSource(
+                name="",
+                about="All families above, at their first levels.",
+                num_train=usual.num_train * len(FAMILIES),
+                num_held_out=usual.num_held_out * len(FAMILIES),
             ),
             TaskSource(
                 name=f"{GYM}chain_sum",

@@ -71,10 +71,10 @@ def test_a_line_is_as_long_as_the_terminal_is_wide() -> None:
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        (attempted(Grade(reward=1.0, share=1.0)), "count #2  ✓ reward 1.00  1 step  1.2 s"),
+        (attempted(Grade(reward=1.0, share=1.0)), "count #2  ✓ reward 1.00  1 call  1.2 s"),
         (
             attempted(Grade(reward=-0.5, share=0.25), ended="max_turns", num_steps=3),
-            "count #2  ✗ reward -0.50  3 steps  1.2 s  no turns left",
+            "count #2  ✗ reward -0.50  3 calls  1.2 s  no turns left",
         ),
         (attempted(Grade(failure="the box\ndied")), "count #2  environment failed: the box died"),
     ],
