@@ -12,6 +12,8 @@ from openclaw_rl.envs.checking import check_task
 from openclaw_rl.envs.sandbox.bubblewrap import BubblewrapSandbox
 from openclaw_rl.envs.tasks.harbor.directory import read_task
 from openclaw_rl.envs.terminal.environment import TerminalEnvironment
+from openclaw_rl.envs.terminal.shipped.draft import FOLDER, Draft
+from openclaw_rl.envs.terminal.shipped.draft import write_task as write_draft
 from openclaw_rl.envs.terminal.shipped.sets import SETS, drafts, written
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Task, TaskRef
@@ -91,6 +93,30 @@ def one_of_each_family() -> list[tuple[str, str]]:
 async def test_shipped_tasks_are_fit_to_train_on(environment: TerminalEnvironment, source: str, name: str) -> None:
     checked = await check_task(environment, TaskRef(environment="terminal", source=source, name=name))
     assert checked.problem == "", checked.report
+
+
+@pytest.mark.parametrize(
+    ("command", "reward"),
+    [
+        ("mkdir poems", 1.0),
+        ("mkdir poems && touch poems/more", -1.0),
+        ("mkdir poems && touch more", -1.0),
+        ("touch poems", -1.0),
+    ],
+)
+async def test_a_shipped_task_wants_what_it_asks_and_nothing_else(
+    environment: TerminalEnvironment, tmp_path: Path, command: str, reward: float
+) -> None:
+    asked = Draft(kind="x", instruction="Make poems.", before={"a": ""}, after={"poems": FOLDER}, command=command)
+    write_draft(asked, tmp_path / "tasks" / "one", split="train", opening="shell", agent_s=60)
+    ref = TaskRef(environment="terminal", source=str(tmp_path / "tasks"), name="one")
+    room = await environment.room(ref, gateway="", programs={})
+    try:
+        await room.open()
+        await room.solve()
+        assert (await room.evaluate()).reward == reward
+    finally:
+        await room.close()
 
 
 def test_shipped_tasks_reveal_nothing_of_their_answers(cache: Path) -> None:

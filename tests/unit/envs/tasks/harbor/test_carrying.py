@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.envs.tasks.harbor.carrying import _is_unwanted, _leave_out, _outermost, carry, deliver
+from openclaw_rl.envs.tasks.harbor.carrying import _is_unwanted, _leave_out, _link, _outermost, carry, deliver
 from openclaw_rl.envs.tasks.harbor.images import Image
 from openclaw_rl.errors import EnvError, TaskError
 from tests.fakes.boxes import Boxes
@@ -110,6 +110,15 @@ async def test_a_folder_that_became_a_link_is_not_followed(boxes: Boxes, tmp_pat
     await box.shell(f"rm -r inner; ln -s {outside} inner", timeout_s=30)
     carried = await carry(box, image, tmp_path / "to", delivered=(), max_bytes=1 << 20)
     assert (carried.image.trees["/app"] / "inner").is_symlink()
+    assert list(outside.iterdir()) == []
+
+
+def test_a_link_is_not_made_through_another(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "app").mkdir()
+    _link(tmp_path / "app", "/app", ["/app/a", str(outside), "/app/a/b", "/etc", "/app/none/c", "x", "/app/d", "a"])
+    assert sorted(path.name for path in (tmp_path / "app").iterdir()) == ["a", "d"]
     assert list(outside.iterdir()) == []
 
 

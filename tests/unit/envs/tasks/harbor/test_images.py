@@ -60,6 +60,15 @@ async def test_recipes_that_begin_alike_share_the_beginning(images: Images, tmp_
     assert one.layers[2] != two.layers[2]
 
 
+async def test_the_same_step_on_another_beginning_is_another(images: Images, boxes: Boxes, tmp_path: Path) -> None:
+    found = []
+    for word in ("one", "two"):
+        dockerfile = f"FROM small:1\nRUN echo {word} > /begun\nRUN cat /begun > /copied"
+        plan = source(tmp_path / word, {"Dockerfile": dockerfile}, network_mode="no-network")
+        found.append(await said(boxes, await images.image(plan, on_machine=False, delivered=()), "cat /copied"))
+    assert found == ["one\n", "two\n"]
+
+
 async def test_an_image_beside_a_dockerfile_is_what_that_made(images: Images, boxes: Boxes, tmp_path: Path) -> None:
     plan = source(tmp_path, {"Dockerfile": "FROM none\nRUN exit 1", "a.txt": "a"}, docker_image="small:1")
     image = await images.image(plan, on_machine=False, delivered=())
