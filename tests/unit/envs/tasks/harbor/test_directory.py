@@ -121,6 +121,10 @@ def test_an_instruction_is_text(tmp_path: Path) -> None:
         (lambda a: os.symlink("round", a / "tests/round"), "a/tests/round is a link that leads in a circle"),
         (lambda a: os.symlink("..", a / "tests/up"), "a/tests/up is a link that leads in a circle"),
         (lambda a: os.mkfifo(a / "environment/pipe"), "a/environment/pipe is no file, folder or link"),
+        (
+            lambda a: os.truncate(a / "environment/state.txt", 20 << 30),
+            "a holds 20 GiB of files; a task has at most 16",
+        ),
     ],
 )
 def test_trees_that_mean_harm_are_refused(tmp_path: Path, break_it: Callable[[Path], None], why: str) -> None:
