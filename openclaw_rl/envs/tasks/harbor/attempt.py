@@ -39,7 +39,7 @@ def _not_carried(left: Sequence[str]) -> str:
 
 
 def limits_of(plan: BoxSource) -> BoxLimits:
-    """What the task gives, or else what boxes have."""
+    """What the task gives, or else what boxes have. `cpus` is none of it: boxes share the cores of their machine."""
     usual = BoxLimits()
     return replace(
         usual, memory_mb=plan.table.memory_mb or usual.memory_mb, disk_mb=plan.table.storage_mb or usual.disk_mb
