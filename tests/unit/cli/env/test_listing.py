@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from openclaw_rl.cli.env.listing import _by_families, _state, list_environments
@@ -40,11 +42,9 @@ def test_a_harness_is_ready_or_its_remedy_is_said() -> None:
     assert _state("codex is not installed") == "not ready: codex is not installed"
 
 
-def test_every_line_fits_and_the_default_is_marked(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "100")
-    list_environments(Config(), as_json=False)
+def test_every_line_fits_and_the_default_is_marked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    config = Config.model_validate({"model": {"cache_dir": tmp_path}})
+    list_environments(config, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["environment", "tasks", "train", "held", "out", "about"]
     assert any(line.startswith("terminal     commands *") for line in lines)
