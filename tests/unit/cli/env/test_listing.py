@@ -51,3 +51,4 @@ def test_every_line_fits_and_the_default_is_marked(capsys: pytest.CaptureFixture
     assert "* without --tasks" in lines
     assert any(line.split() == ["builtin", "ready"] for line in lines)
     assert len(lines) < 40
+    assert max(map(len, lines)) <= 200
