@@ -400,7 +400,8 @@ def test_both_refuse_links_that_lead_out(python: Path, tmp_path: Path, link: str
 
 def init(python: Path, folder: Path, *options: str) -> Path:
     """A directory as `harbor init` makes it."""
-    command = (python.with_name("harbor"), "init", "us/made", "--task", "--no-pytest", "--output-dir", folder, *options)
+    harbor = str(python.with_name("harbor"))
+    command = (harbor, "init", "us/made", "--task", "--no-pytest", "--output-dir", str(folder), *options)
     subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     return folder / "made"
 

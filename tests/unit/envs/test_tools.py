@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -31,13 +32,13 @@ async def use(box: Box, name: str, *, command_s: float = 30.0, **arguments: obje
     return await use_tool(box, call, list(CALLS), workdir="/app", command_s=command_s)
 
 
-async def says(box: Box, name: str, **arguments: object) -> str:
+async def says(box: Box, name: str, **arguments: Any) -> str:
     seen = await use(box, name, **arguments)
     assert not seen.is_error, seen.content
     return seen.content
 
 
-async def fails(box: Box, name: str, **arguments: object) -> str:
+async def fails(box: Box, name: str, **arguments: Any) -> str:
     seen = await use(box, name, **arguments)
     assert seen.is_error, seen.content
     return seen.content

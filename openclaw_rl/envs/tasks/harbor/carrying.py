@@ -191,8 +191,8 @@ def _prune(root: Path, delivered: Sequence[str]) -> tuple[str, ...]:
             saved[place] = (root / place).rename(aside / str(number))
     unwanted = list(_unwanted(root))
     left = [path for folder in unwanted if folder.name in SYSTEM_FOLDERS for path in _changed(folder, root)]
-    for path in unwanted:
-        _remove(path)
+    for one in unwanted:
+        _remove(one)
     for place, kept in saved.items():
         (root / place).parent.mkdir(parents=True, exist_ok=True)
         kept.rename(root / place)

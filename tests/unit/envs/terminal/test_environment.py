@@ -82,7 +82,7 @@ async def test_a_source_that_is_none_is_told_what_there_is(cache: Path) -> None:
 
 
 def one_of_each_family() -> list[tuple[str, str]]:
-    found = {}
+    found: dict[tuple[str, str], tuple[str, str]] = {}
     for name in SETS:
         for task, _, draft in drafts(name):
             found.setdefault((name, draft.kind), (name, task))
