@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,11 +52,37 @@ async def own_server(store: StoreConfig, files: Sequence[Path], overrides: Seque
             stderr=written,
             start_new_session=True,
         )
+    with _ended_as_by_ctrl_c():
+        try:
+            await _until_ready(child, store, output)
+            yield
+        finally:
+            await _stop(child)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """Whoever closes the terminal, or ends the command, ends it in order: the child would live on."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None, "a server is started by a task"
+    heard = [one for one in (signal.SIGHUP, signal.SIGTERM) if signal.getsignal(one) is signal.SIG_DFL]
+    told = asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        task.cancel()
+
+    for one in heard:
+        loop.add_signal_handler(one, end)
     try:
-        await _until_ready(child, store, output)
         yield
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        await _stop(child)
+        for one in heard:
+            loop.remove_signal_handler(one)
 
 
 def _open_output(path: Path) -> BinaryIO:

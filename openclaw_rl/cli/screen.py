@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from openclaw_rl.logs import is_hidden, printable
 from openclaw_rl.types import Json
@@ -47,9 +48,23 @@ def plain_table(*titles: str, right: Collection[str] = ()) -> Table:
     return table
 
 
-def progress(*, show: bool) -> Progress:
-    """Bars on standard error, gone at the end; none unless `show`, and where no terminal is."""
-    console = make_console("stderr")
+def facts(*rows: tuple[str, str]) -> Table:
+    """Names and what is said of each, for the end of a command."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 3, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, said in rows:
+        table.add_row(Text(name), Text(said))
+    return table
+
+
+def progress(*, show: bool, beside: Console | None = None) -> Progress:
+    """Bars, gone at the end; none unless `show`, and where no terminal is.
+
+    On standard error, or on the console that lines are printed to meanwhile: two consoles on one terminal would write
+    over each other.
+    """
+    console = beside or make_console("stderr")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_shown = show and console.is_terminal
     return Progress(SpinnerColumn(), *columns, console=console, transient=True, disable=not is_shown)

@@ -128,7 +128,7 @@ async def _view(box: Box, path: str, asked: ViewCall) -> Observation:
     text = await _text(box, path)
     if isinstance(text, Observation):
         return text
-    lines = text.split("\n")[: -1 if text.endswith("\n") else None]
+    lines = text.removesuffix("\n").split("\n") if text else []
     shown = lines[asked.start - 1 : asked.start - 1 + asked.num_lines]
     if not shown:
         return wrong(f"{path} has {len(lines)} lines") if lines else Observation(content="[an empty file]")

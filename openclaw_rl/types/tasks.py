@@ -49,12 +49,14 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSource:
-    """A set of tasks that an environment knows by name."""
+    """A set of tasks that an environment knows by name. One without a name is meant where none is named; so is one
+    that `is_default`."""
 
     name: str
     about: str
     num_train: int
     num_held_out: int
+    is_default: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,7 +93,10 @@ async def nothing_is_left(sandbox: BubblewrapSandbox, before: Leftovers) -> None
         await asyncio.sleep(0.02)
 
 
-PROGRAMS_OF_AN_IMAGE = ("bash", "sh", "cat", "chown", "ls", "ln", "mkdir", "mv", "rm", "stat", "touch", "id", "test")
+PROGRAMS_OF_AN_IMAGE = (
+    *("bash", "sh", "cat", "chmod", "chown", "cp", "ls", "ln", "mkdir"),
+    *("mv", "rm", "sleep", "stat", "touch", "id", "test"),
+)
 
 
 def make_image(folder: Path) -> Path:

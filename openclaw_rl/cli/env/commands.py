@@ -41,7 +41,9 @@ def run(
     harness: Harness = None,
     name: Annotated[str | None, opt("--run NAME", "Goes on with the collection of this name.")] = None,
     seed: Annotated[int, opt("--seed N", "Of the order of tasks.", min=0)] = 0,
-    demo: Annotated[bool, opt("--demo", "A few attempts in a directory of their own, each step shown.")] = False,
+    demo: Annotated[
+        bool, opt("--demo", "A few attempts, each step shown; nothing is kept unless --data-dir is named.")
+    ] = False,
     show: Annotated[bool, opt("--show", "Show what the agents do.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -52,14 +54,14 @@ def run(
     """
     from openclaw_rl.cli.env.running import RunPlan, run_tasks
 
-    if demo and (tasks is not None or name is not None):
-        raise ConfigError("--demo attempts tasks that are shipped; leave out --tasks and --run")
+    if demo and name is not None:
+        raise ConfigError("a demo is no collection to go on with; leave out --demo or --run")
     plan = RunPlan(
         track=track,
         source=source_of(tasks, loaded),
         names=tuple(task or ()),
         num_episodes=num_episodes or (_DEMO_EPISODES if demo else _EPISODES),
-        group_size=min(group_size, _DEMO_EPISODES) if demo else group_size,
+        group_size=min(group_size, _DEMO_GROUP) if demo else group_size,
         harness=harness or loaded.config.rollout.function_path or loaded.config.rollout.harness,
         name=name,
         seed=seed,
@@ -174,4 +176,4 @@ def source_of(tasks: str | None, loaded: Loaded) -> str:
     return str(Path(named).resolve()) if named and Path(named).exists() else named
 
 
-_EPISODES, _DEMO_EPISODES = 64, 4
+_EPISODES, _DEMO_EPISODES, _DEMO_GROUP = 64, 8, 4

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from openclaw_rl.cli.admin import follow_server
-from openclaw_rl.cli.env.running import a_server, show_attempt, show_step
+from openclaw_rl.cli.env.running import a_server
+from openclaw_rl.cli.env.showing import percent, show_attempt, show_step
 from openclaw_rl.cli.screen import make_console, plain_table, print_json, progress
 from openclaw_rl.config import LoadedConfig
 from openclaw_rl.envs.orders import Attempted, ExamOrder, Tried
@@ -67,7 +68,7 @@ async def _examine(
             split=plan.split,
             tell_steps=plan.show_steps,
         )
-        with progress(show=True) as bars:
+        with progress(show=True, beside=console) as bars:
             bar = bars.add_task("attempts", total=None)
 
             def hear(line: dict[str, Any]) -> None:
@@ -113,17 +114,11 @@ class Compared:
         }
 
     def show(self) -> None:
-        console, table = (
-            make_console(),
-            plain_table("version", "solved", "of", "mean share", right=("of", "mean share")),
-        )
+        console = make_console()
+        table = plain_table("version", "solved", "of", "mean share", right=("of", "mean share"))
         for label, row in self.rows.items():
             share = sum(one.grade.share for one in row) / len(row)
-            table.add_row(label, _percent(self.solved(label)), str(len(row)), f"{share:.2f}")
+            table.add_row(label, percent(self.solved(label)), str(len(row)), f"{share:.2f}")
         console.print(table)
         if self.before != self.after:
-            console.print(f"{self.after} beside {self.before}: {_percent(self.change, sign='+')}", markup=False)
-
-
-def _percent(interval: Interval, *, sign: str = "") -> str:
-    return f"{interval.value:{sign}.0%} [{interval.low:{sign}.0%} … {interval.high:{sign}.0%}]"
+            console.print(f"{self.after} beside {self.before}: {percent(self.change, sign='+')}", markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from openclaw_rl.cli.screen import make_console, plain_table, print_json, progress
+from openclaw_rl.cli.screen import facts, make_console, print_json, progress
 from openclaw_rl.config import Config
 from openclaw_rl.envs.swe.interpreter import Interpreter, default_interpreter
 from openclaw_rl.envs.swe.making import MadeTasks, MakingProgress, make_tasks
@@ -23,13 +23,15 @@ def make_set(
         names = [row.instance_id for row in made.rows]
         print_json({"made": names, "tried": made.num_tried, "tests": made.num_tests, "rejected": rejected})
     else:
-        table = plain_table("", "", right=("",))
-        table.add_row("tasks made", str(len(made.rows)))
-        table.add_row("tests that always pass", str(made.num_tests))
-        table.add_row("faults tried", str(made.num_tried))
-        for reason, times in sorted(rejected.items(), key=lambda one: -one[1]):
-            table.add_row(f"not taken: {reason}", str(times))
-        make_console().print(table)
+        rows = [
+            ("tasks made", str(len(made.rows))),
+            ("tests that always pass", str(made.num_tests)),
+            ("faults tried", str(made.num_tried)),
+        ]
+        rows += [
+            (f"not taken: {reason}", str(times)) for reason, times in sorted(rejected.items(), key=lambda one: -one[1])
+        ]
+        make_console().print(facts(*rows))
         make_console().print(f"train on it: openclaw-rl env run swe --tasks {out}", markup=False)
     return 0 if made.rows else 1
 

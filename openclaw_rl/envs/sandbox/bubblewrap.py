@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX, BoxSpec
 from openclaw_rl.envs.sandbox.command import Command
 from openclaw_rl.envs.sandbox.door import GatewayDoor, gateway_address
-from openclaw_rl.envs.sandbox.files import BoxFiles
+from openclaw_rl.envs.sandbox.files import BoxFiles, as_file
 from openclaw_rl.envs.sandbox.lacking import missing_programs, unmakeable
 from openclaw_rl.envs.sandbox.output import Output, ran
 from openclaw_rl.envs.sandbox.shell import Shell
@@ -137,7 +137,7 @@ class BubblewrapBox(BoxFiles):
     ) -> Ran:
         if (refusal := _refused(command)) is not None:
             return refusal
-        source = _readable(stdin)
+        source = as_file(stdin)
         try:
             text = command.encode(errors="replace").decode()  # half a surrogate pair is nothing to hand to a program
             running = await self._start([self._program, "-c", text], source, env or {})
@@ -244,15 +244,3 @@ def _refused(command: str) -> Ran | None:
     if len(command.encode(errors="replace")) > _MAX_COMMAND:
         return Ran(exit_code=126, output="Argument list too long\n")
     return None
-
-
-def _readable(data: bytes) -> int:
-    """A file that exists nowhere, and reads as `data`."""
-    if not data:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    file = os.memfd_create("input")
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view) :]
-    os.lseek(file, 0, os.SEEK_SET)
-    return file

@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.warden import wire
@@ -49,15 +50,13 @@ class BoxFiles:
             os.close(files[0])
 
     async def write(self, path: str, data: bytes, *, mode: int = 0o644) -> None:
-        said, files = await self._send("write", path, mode=mode)
+        content = await asyncio.to_thread(as_file, data)
+        try:
+            said, _ = await self._send("write", path, (content,), mode=mode)
+        finally:
+            os.close(content)
         if "failed" in said:
             raise TaskError(f"{path} cannot be written: {said['failed']}")
-        try:
-            await asyncio.to_thread(_fill, files[0], data)
-        except OSError as error:
-            raise TaskError(f"{path} cannot be written: {error.strerror}") from None
-        finally:
-            os.close(files[0])
 
     async def copy_out(self, path: str, to: Path, *, max_bytes: int) -> None:
         answers = await self._warden.call({"do": "copy", "box": self._number, "path": _checked(path)})
@@ -88,9 +87,24 @@ class BoxFiles:
             os.close(self._upper)
             self._upper = None
 
-    async def _send(self, errand: str, path: str, **more: object) -> tuple[dict[str, object], list[int]]:
-        said, files = await self._warden.ask({"do": errand, "box": self._number, "path": _checked(path), **more})
+    async def _send(
+        self, errand: str, path: str, brought: Sequence[int] = (), **more: object
+    ) -> tuple[dict[str, object], list[int]]:
+        request = {"do": errand, "box": self._number, "path": _checked(path), **more}
+        said, files = await self._warden.ask(request, brought)
         return _unless_gone(said), files
+
+
+def as_file(data: bytes) -> int:
+    """A file that exists nowhere, and reads as `data`."""
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.memfd_create("input")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    return file
 
 
 def _checked(path: str) -> str:
@@ -121,12 +135,6 @@ def _content(file: int, max_bytes: int) -> bytes:
     if len(found) > max_bytes:
         raise TaskError(f"a file grew beyond {max_bytes} bytes while it was read")
     return bytes(found)
-
-
-def _fill(file: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file, view[:_CHUNK]) :]
 
 
 def _receive(answers: socket.socket, path: str, to: Path, max_bytes: int) -> None:

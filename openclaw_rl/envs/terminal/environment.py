@@ -37,7 +37,13 @@ class TerminalEnvironment:
 
     def sources(self) -> Sequence[TaskSource]:
         return [
-            TaskSource(name=name, about=one.about, num_train=one.total["train"], num_held_out=one.total["held_out"])
+            TaskSource(
+                name=name,
+                about=one.about,
+                num_train=one.total["train"],
+                num_held_out=one.total["held_out"],
+                is_default=name == DEFAULT_SET,
+            )
             for name, one in SETS.items()
         ]
 
@@ -63,7 +69,12 @@ class TerminalEnvironment:
     def _folder(self, source: str) -> Path:
         """Blocking the first time that a set of ours is asked for."""
         name = source or DEFAULT_SET
-        return written(name, self._cache) if name in SETS else Path(name).expanduser()
+        if name in SETS:
+            return written(name, self._cache)
+        folder = Path(name).expanduser()
+        if not folder.exists():
+            raise TaskError(f"there is no folder {name}, nor a set of that name; the sets are {', '.join(SETS)}")
+        return folder
 
     async def room(self, task: TaskRef, *, gateway: str, programs: Mapping[str, Path]) -> TerminalRoom:
         folder = await asyncio.to_thread(lambda: find_task(self._folder(task.source), task.name))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from openclaw_rl.envs.tasks.harbor.attempt import AGENT_TIMEOUT_S, HarborAttempt
+from openclaw_rl.envs.tasks.harbor.attempt import HarborAttempt
 from openclaw_rl.envs.tasks.harbor.rewards import REWARD
 from openclaw_rl.envs.tasks.harbor.verifying import Verified
 from openclaw_rl.envs.terminal.openings import SUBMIT, start
@@ -52,7 +52,7 @@ class TerminalRoom:
             messages=(*self._start.messages, Message(role="user", content=step.instruction.strip())),
             tools=self._start.tools if self._attempt.is_at_last else (*self._start.tools, _NEXT_STEP),
             workdir=self._attempt.image.workdir,
-            timeout_s=step.agent.timeout_sec or AGENT_TIMEOUT_S,
+            timeout_s=self._attempt.timeout_s,
         )
 
     async def solve(self) -> None:

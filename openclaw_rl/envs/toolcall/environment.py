@@ -61,8 +61,14 @@ class ToolcallEnvironment:
                 for family, level in levels
             ),
             TaskSource(
+                name="",
+                about="All families above, at their first levels.",
+                num_train=usual.num_train * len(FAMILIES),
+                num_held_out=usual.num_held_out * len(FAMILIES),
+            ),
+            TaskSource(
                 name=f"{GYM}chain_sum",
-                about="Or any other dataset of reasoning-gym, by its name; needs `pip install openclaw-rl[envs]`.",
+                about="Any dataset of reasoning-gym, as gym:NAME.",
                 num_train=usual.num_train,
                 num_held_out=usual.num_held_out,
             ),

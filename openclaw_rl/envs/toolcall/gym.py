@@ -23,6 +23,8 @@ from openclaw_rl.types import Json, Split
 
 _MAKE_S = 600.0
 _SCORE_S = 120.0
+_FAR = 1 << 15
+"""Between two seeds: problem i of a dataset is drawn with its seed plus i, and a source has at most 20 000."""
 _LIMITS = BoxLimits(output_bytes=64 << 20)
 
 
@@ -112,8 +114,8 @@ async def make_tasks(
     tasks: list[ToolTask] = []
     asked: set[str] = set()
     sizes: tuple[tuple[Split, int, int], ...] = (
-        ("train", 2 * seed, num_train),
-        ("held_out", 2 * seed + 1, num_held_out),
+        ("train", 2 * seed * _FAR, num_train),
+        ("held_out", (2 * seed + 1) * _FAR, num_held_out),
     )
     for split, own_seed, size in sizes:
         drawn = Drawn(dataset=dataset, config=config, seed=own_seed, size=size)

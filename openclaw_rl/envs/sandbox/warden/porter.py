@@ -3,7 +3,8 @@
 It has the box's root and its root's rights, but is not among its processes: nobody in there sees it or can stop it. A
 path leads wherever the box's own programs would be led, which is never out of the box.
 
-`read` and `write` answer with an open regular file. `copy` writes packets into the answer's socket:
+`read` answers with an open regular file. `write` answers when nobody has the file open any more: a program that
+somebody has open for writing cannot be started. `copy` writes packets into the answer's socket:
     {"folder": "a", "mode": 493}   {"link": "a/l", "to": "b"}   {"file": "a/b", "mode": 420, "mtime": …} and the file
 """
 
@@ -13,18 +14,22 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from openclaw_rl.envs.sandbox.warden import kernel, wire
 from openclaw_rl.envs.sandbox.warden.uids import become_root
 
+_CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def run_errand(errand: dict[str, object], namespaces: tuple[int, int], answers: socket.socket) -> NoReturn:
-    """In a fork; `namespaces` are the box's: users, mounts."""
+def run_errand(
+    errand: dict[str, object], namespaces: tuple[int, int], answers: socket.socket, brought: Sequence[int]
+) -> NoReturn:
+    """In a fork; `namespaces` are the box's: users, mounts. `brought`: what is to be written, as an open file."""
     try:
         kernel.die_with_parent()
         kernel.setns(namespaces[0], kernel.CLONE_NEWUSER)
@@ -35,7 +40,8 @@ def run_errand(errand: dict[str, object], namespaces: tuple[int, int], answers: 
             case "read":
                 _hand_over(_opened(path), answers)
             case "write":
-                _hand_over(_written(path, int(str(errand["mode"]))), answers)
+                _write(path, int(str(errand["mode"])), brought[0])
+                wire.send(answers, {"done": True})
             case "copy":
                 _copy(path, answers)
     except OSError as error:
@@ -53,15 +59,20 @@ def _opened(path: str) -> int:
     return _regular(os.open(path, _FILE))
 
 
-def _written(path: str, mode: int) -> int:
-    """Emptied, or new, with the folders that lead to it."""
+def _write(path: str, mode: int, content: int) -> None:
+    """With the folders that lead to it. Its content is whole before anybody hears of it."""
     os.umask(0o022)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = _regular(os.open(path, flags, mode))
-    os.ftruncate(file, 0)
-    os.fchmod(file, mode)
-    return file
+    try:
+        os.ftruncate(file, 0)
+        os.fchmod(file, mode)
+        while data := os.read(content, _CHUNK):
+            while data:
+                data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
 
 
 def _regular(file: int) -> int:

@@ -148,7 +148,7 @@ class Warden:
                 kept.look()
                 namespaces = kept.namespaces
                 assert namespaces is not None, "a box that is ready has reported its namespaces"
-                kept.children.add(_fork(lambda: run_errand(request, namespaces, answers)))
+                kept.children.add(_fork(lambda: run_errand(request, namespaces, answers, descriptors[1:])))
         except OSError as error:
             _tell(answers, error)
         finally:

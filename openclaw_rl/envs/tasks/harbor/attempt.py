@@ -10,25 +10,36 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import Box, BoxLimits, BoxSpec, Sandbox
-from openclaw_rl.envs.tasks.harbor.carrying import carry, deliver
+from openclaw_rl.envs.tasks.harbor.carrying import Carried, carry, deliver
 from openclaw_rl.envs.tasks.harbor.directory import BoxSource, HarborStep, HarborTask
 from openclaw_rl.envs.tasks.harbor.images import Image, Images
 from openclaw_rl.envs.tasks.harbor.needs import agent_network, check_needs, resolved, verifier_network
-from openclaw_rl.envs.tasks.harbor.rewards import combined, is_enough
+from openclaw_rl.envs.tasks.harbor.rewards import REWARD, combined, is_enough
 from openclaw_rl.envs.tasks.harbor.verifying import LOG_FOLDERS, Verified, gathered, verify
 from openclaw_rl.errors import EnvError, TaskError
 
 AGENT_TIMEOUT_S = 600.0
 """For a task that names none."""
+_REMARK_CHARS, _REMARK_PATHS = 500, 5
+
+
+def _not_carried(left: Sequence[str]) -> str:
+    if not left:
+        return ""
+    shown = ", ".join(left[:_REMARK_PATHS]) + ", …" * (len(left) > _REMARK_PATHS)
+    return (
+        f"[the grader did not see what was changed among the system's files: {shown}; where that is part of the work, "
+        "task.toml names it in artifacts]"
+    )
 
 
 def limits_of(plan: BoxSource) -> BoxLimits:
-    """What the task gives, or else what boxes have."""
+    """What the task gives, or else what boxes have. `cpus` is none of it: boxes share the cores of their machine."""
     usual = BoxLimits()
     return replace(
         usual, memory_mb=plan.table.memory_mb or usual.memory_mb, disk_mb=plan.table.storage_mb or usual.disk_mb
@@ -48,6 +59,8 @@ class HarborAttempt:
         self._image: Image | None = None
         self._at = 0
         self._verdicts: dict[int, Verified] = {}
+        self._remark = ""
+        """What may explain a reward that is not full."""
 
     @property
     def step(self) -> HarborStep:
@@ -57,6 +70,11 @@ class HarborAttempt:
     @property
     def is_at_last(self) -> bool:
         return self._at == len(self._task.steps) - 1
+
+    @property
+    def timeout_s(self) -> float:
+        """For the agent, at all steps together."""
+        return sum(step.agent.timeout_sec or AGENT_TIMEOUT_S for step in self._task.steps)
 
     @property
     def box(self) -> Box:
@@ -81,7 +99,7 @@ class HarborAttempt:
         await self.close()
         await asyncio.to_thread(self._scratch.mkdir, parents=True, exist_ok=True)
         self._home = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._scratch))
-        self._at, self._verdicts = 0, {}
+        self._at, self._verdicts, self._remark = 0, {}, ""
         plan = self._task.plan
         spec = BoxSpec(
             layers=self.image.layers,
@@ -131,7 +149,7 @@ class HarborAttempt:
             self._home = None
 
     async def _make_image(self, plan: BoxSource) -> Image:
-        delivered = [path for step in self._task.steps for path in step.artifacts]
+        delivered = [one.source for step in self._task.steps for one in step.artifacts]
         on_machine = self._task.config.own.runs_on == "machine"
         image = await self._images.image(plan, on_machine=on_machine, delivered=delivered)
         return replace(image, env={**image.env, **resolved(plan.table.env, "[environment] env")})
@@ -157,9 +175,13 @@ class HarborAttempt:
             await self.box.write(f"/solution/{path.relative_to(solution)}", data, mode=0o755)
         env = {"DEBIAN_FRONTEND": "noninteractive", **resolved(self._task.config.solution.env, "[solution] env")}
         timeout_s = self.step.agent.timeout_sec or AGENT_TIMEOUT_S
-        ran = await self.box.run("/solution/solve.sh; rm -rf /solution", timeout_s=timeout_s, env=env)
+        command = "/solution/solve.sh; ended=$?; rm -rf /solution; exit $ended"
+        ran = await self.box.run(command, timeout_s=timeout_s, env=env)
         if ran.exit_code is None:
             raise TaskError(f"the solution of {self._task.name} did not end within {timeout_s:g} s")
+        if ran.exit_code != 0:
+            said = ran.output.strip()[-_REMARK_CHARS:]
+            self._remark = f"[the solution ended with code {ran.exit_code}: {said}]"
 
     async def _graded(self) -> Verified:
         step, plan = self.step, self._task.plan
@@ -168,9 +190,10 @@ class HarborAttempt:
         limits = limits_of(step.grader or plan)
         home = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._home))
         try:
+            carried = await self._graders_image(home)
             verdict = await verify(
                 self._sandbox,
-                await self._graders_image(home),
+                carried.image,
                 await gathered(step.tests, home / "tests"),
                 env=resolved(step.verifier.env, "[verifier] env"),
                 limits=limits,
@@ -179,16 +202,20 @@ class HarborAttempt:
             )
         finally:
             await asyncio.to_thread(shutil.rmtree, home, ignore_errors=True)
+        if verdict.rewards[REWARD] < 1.0:
+            remarks = (self._remark, _not_carried(carried.left))
+            verdict = replace(verdict, output="\n".join(filter(None, (verdict.output, *remarks))))
+        self._remark = ""
         self._verdicts[self._at] = verdict
         return verdict
 
-    async def _graders_image(self, home: Path) -> Image:
+    async def _graders_image(self, home: Path) -> Carried:
         max_bytes = limits_of(self._task.plan).disk_mb << 20
-        paths = [self._absolute(path) for path in self.step.artifacts]
+        delivered = {self._absolute(one.source): one.exclude for one in self.step.artifacts}
         if self.step.grader is None:
-            return await carry(self.box, self.image, home, delivered=paths, max_bytes=max_bytes)
+            return await carry(self.box, self.image, home, delivered=list(delivered), max_bytes=max_bytes)
         image = await self._make_image(self.step.grader)
-        return await deliver(self.box, image, home, delivered=paths, max_bytes=max_bytes)
+        return await deliver(self.box, image, home, delivered=delivered, max_bytes=max_bytes)
 
     def _absolute(self, path: str) -> str:
         return os.path.normpath(os.path.join(self.image.workdir, path))

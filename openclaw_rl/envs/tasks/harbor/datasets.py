@@ -1,7 +1,7 @@
 """A folder that a person names -> the task directories in it.
 
     tasks/hello/task.toml         the folder `tasks/hello` is one task
-    tasks/*/task.toml             the folder `tasks` is many
+    tasks/*/task.toml             the folder `tasks` is many; one that has only an instruction.md is among them
     tasks/dataset.toml            the folder `tasks` is those that the file names, as folders beside it
 
 Names are those of the folders. What is in a task is not known here.
@@ -27,7 +27,7 @@ def find_tasks(source: Path) -> dict[str, Path]:
             return {source.resolve().name: source.resolve()}
         if not source.is_dir():
             raise TaskError(f"{source} is not a folder; name one that holds a task.toml, or folders that do")
-        beside = {path.name: path.resolve() for path in sorted(source.iterdir()) if (path / "task.toml").is_file()}
+        beside = {path.name: path.resolve() for path in sorted(source.iterdir()) if _looks_like_one(path)}
     except OSError as error:
         raise TaskError(f"{source} cannot be read: {error.strerror}") from None
     if (source / "dataset.toml").is_file():
@@ -45,6 +45,11 @@ def find_task(source: Path, name: str) -> Path:
     if name not in found:
         raise TaskError(f"{source} has no task {name!r}; it has {', '.join(list(found)[:5])}{', …' * (len(found) > 5)}")
     return found[name]
+
+
+def _looks_like_one(folder: Path) -> bool:
+    """Also where its task.toml is missing, so that somebody is told."""
+    return any((folder / name).is_file() for name in ("task.toml", "instruction.md"))
 
 
 def _listed(manifest: Path, beside: dict[str, Path]) -> dict[str, Path]:

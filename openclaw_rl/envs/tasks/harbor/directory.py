@@ -24,6 +24,7 @@ from typing import Literal
 from openclaw_rl.envs.tasks.harbor.task_toml import (
     MAX_BYTES,
     AgentTable,
+    Artifact,
     EnvironmentTable,
     StepTable,
     TaskToml,
@@ -35,6 +36,7 @@ from openclaw_rl.types import Split
 
 MAX_INSTRUCTION_BYTES = 256 * 1024
 _MAX_ENTRIES = 200_000
+_MAX_TREE_BYTES = 16 << 30
 _HELD_OUT_SHARE = 0.2
 
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
@@ -67,7 +69,7 @@ class HarborStep:
     solution: Path | None
     files: Path | None
     min_reward: Mapping[str, float]
-    artifacts: tuple[str, ...]
+    artifacts: tuple[Artifact, ...]
     grader: BoxSource | None
 
 
@@ -125,7 +127,7 @@ def _step(folder: Path, config: TaskToml, table: StepTable | None) -> HarborStep
         solution=next((one / "solution" for one in (home, folder) if (one / "solution" / "solve.sh").is_file()), None),
         files=home / "workdir" if table is not None and (home / "workdir").is_dir() else None,
         min_reward=least if isinstance(least, dict) else {} if least is None else {"reward": least},
-        artifacts=tuple(one.source for one in (*config.artifacts, *(() if table is None else table.artifacts))),
+        artifacts=(*config.artifacts, *(() if table is None else table.artifacts)),
         grader=grader,
     )
 
@@ -209,19 +211,24 @@ def read_text(path: Path, max_bytes: int) -> str:
 
 
 def check_tree(folder: Path) -> None:
-    """`TaskError` for a link that leads out of the folder or into a circle, and for what is no file, folder or link.
+    """`TaskError` for a link that leads out of the folder or into a circle, for what is no file, folder or link, and
+    for more than anybody would copy.
 
     Links in environment/ may lead anywhere: they are copied as links and mean a place in the box.
     """
     if not folder.is_dir() or folder.is_symlink():
         raise TaskError(f"{folder} is not a folder with a task")
-    root = folder.resolve()
+    root, size = folder.resolve(), 0
     for path in _entries(root):
-        if path.is_symlink():
+        found = path.lstat()
+        size += found.st_size
+        if stat.S_ISLNK(found.st_mode):
             if path.relative_to(root).parts[0] != "environment":
                 _check_link(path, root)
-        elif not stat.S_ISREG(kind := path.lstat().st_mode) and not stat.S_ISDIR(kind):
+        elif not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
             raise TaskError(f"{folder.name}/{path.relative_to(root)} is no file, folder or link")
+    if size > _MAX_TREE_BYTES:
+        raise TaskError(f"{folder.name} holds {size >> 30} GiB of files; a task has at most {_MAX_TREE_BYTES >> 30}")
 
 
 def _check_link(path: Path, root: Path) -> None:

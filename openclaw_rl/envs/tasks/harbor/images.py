@@ -1,7 +1,8 @@
 """What a task says of its box -> an `Image` to start boxes from; made once, and kept.
 
-    image and Dockerfile            the image's root folder (`bases`), and a layer for each part of the recipe
-    image alone                     its root folder, and the files of environment/ in the working directory
+    Dockerfile                      its image's root folder (`bases`), and a layer for each part of the recipe
+    docker_image and Dockerfile     the image's root folder: the Dockerfile is what it was made of
+    docker_image alone              its root folder, and the files of environment/ in the working directory
     Dockerfile, runs_on = "machine" the programs of this machine, and what COPY says (`placing`)
     neither                         the programs of this machine, and environment/ in the working directory
 
@@ -61,7 +62,7 @@ class Images:
 
     async def image(self, plan: BoxSource, *, on_machine: bool, delivered: Sequence[str]) -> Image:
         """`TaskError` where it cannot be made here. `delivered`: paths in the box that its agent is to deliver."""
-        instructions = await asyncio.to_thread(_instructions, plan)
+        instructions = await asyncio.to_thread(_instructions, plan, on_machine=on_machine)
         name = plan.table.docker_image or (base_of(instructions) if instructions else "")
         try:
             async with asyncio.timeout(plan.table.build_timeout_sec):
@@ -121,12 +122,15 @@ class Images:
             await box.close()
 
 
-def _instructions(plan: BoxSource) -> list[Instruction]:
-    """Of the Dockerfile, where it is what the image is made of."""
-    file = plan.folder / "Dockerfile"
-    if plan.table.docker_image or not file.is_file():
+def _instructions(plan: BoxSource, *, on_machine: bool) -> list[Instruction]:
+    """Of the Dockerfile, where it is what the image is to be made of."""
+    if not _has_dockerfile(plan) or (plan.table.docker_image and not on_machine):
         return []
-    return parse_dockerfile(read_text(file, MAX_BYTES))
+    return parse_dockerfile(read_text(plan.folder / "Dockerfile", MAX_BYTES))
+
+
+def _has_dockerfile(plan: BoxSource) -> bool:
+    return (plan.folder / "Dockerfile").is_file()
 
 
 def _recipe(plan: BoxSource, instructions: Sequence[Instruction], base: Base | None) -> Recipe:
@@ -137,7 +141,8 @@ def _recipe(plan: BoxSource, instructions: Sequence[Instruction], base: Base | N
         workdir = recipe.workdir if recipe.workdir != "/" else default
         return replace(recipe, workdir=plan.table.workdir or workdir)
     place = plan.table.workdir or workdir or default
-    files = () if plan.has_tests else (Copy(sources=(".",), to=f"{place.rstrip('/')}/", unpacks=False, line=0),)
+    is_made_already = plan.has_tests or _has_dockerfile(plan)
+    files = () if is_made_already else (Copy(sources=(".",), to=f"{place.rstrip('/')}/", unpacks=False, line=0),)
     return Recipe(steps=(MakeFolder(path=place), *files), env=env, workdir=place)
 
 

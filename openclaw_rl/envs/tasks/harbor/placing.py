@@ -115,14 +115,16 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
 
     RUN is refused: what it changed beyond these folders would be lost.
     """
-    for place in ("/logs/agent", "/logs/artifacts", "/logs/verifier", recipe.workdir, *map(_parent, delivered)):
-        _made(to, place)
+    for place in ("/logs/agent", "/logs/artifacts", "/logs/verifier", recipe.workdir):
+        made_folder(to, place)
+    for path in delivered:
+        made_folder(to, _folder_for(PurePosixPath(recipe.workdir, path)))
     for step in recipe.steps:
         match step:
             case Run():
                 raise TaskError("RUN needs an image of the task's own, and this machine's programs are none")
             case MakeFolder():
-                _made(to, step.path)
+                made_folder(to, step.path)
             case Copy():
                 for source in found_sources(step, context):
                     _place(context / source, step.to, to)
@@ -130,11 +132,13 @@ def place_on_machine(recipe: Recipe, context: Path, to: Path, delivered: Sequenc
         (to / "tmp").chmod(_OPEN_TO_ALL)
 
 
-def _parent(path: str) -> str:
-    return str(PurePosixPath("/", path).parent)
+def _folder_for(delivered: PurePosixPath) -> str:
+    """Where it will lie. What is to lie in the root itself is taken for a folder, unless its name ends as a file's."""
+    is_in_root = len(delivered.parts) == 2 and not delivered.suffix
+    return str(delivered if is_in_root else delivered.parent)
 
 
-def _made(root: Path, place: str) -> Path:
+def made_folder(root: Path, place: str) -> Path:
     """The folder of this path under `root`, without following a link on the way."""
     parts = PurePosixPath(place).parts[1:]
     if not parts or parts[0] in SYSTEM_FOLDERS:
@@ -150,9 +154,29 @@ def _made(root: Path, place: str) -> Path:
 
 def _place(source: Path, to: str, root: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, _made(root, to), symlinks=True, dirs_exist_ok=True)
+        lay_over(source, made_folder(root, to))
         return
     place = PurePosixPath(to)
     is_folder = to.endswith("/") or (root / place.relative_to("/")).is_dir()
     folder, name = (to, source.name) if is_folder else (str(place.parent), place.name)
-    shutil.copy(source, _made(root, folder) / name, follow_symlinks=False)
+    _lay_file(source, made_folder(root, folder) / name)
+
+
+def lay_over(source: Path, to: Path) -> None:
+    """Everything in `source` into the folder `to`. A link that lies there is never written through. Blocking."""
+    for entry in sorted(os.scandir(source), key=lambda one: one.name):
+        place = to / entry.name
+        if not entry.is_dir(follow_symlinks=False):
+            _lay_file(Path(entry), place)
+            continue
+        if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+            raise TaskError(f"the folder {entry.name} would come where a link or file of that name is")
+        place.mkdir(exist_ok=True)
+        lay_over(Path(entry), place)
+        shutil.copystat(entry, place)
+
+
+def _lay_file(source: Path, place: Path) -> None:
+    if place.is_symlink() or place.is_dir():
+        raise TaskError(f"the file {source.name} would come where a link or folder of that name is")
+    shutil.copy(source, place, follow_symlinks=False)

@@ -6,6 +6,7 @@ left alone, as Harbor does. Whether this machine can do what the values ask for 
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 import unicodedata
@@ -19,6 +20,7 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
@@ -27,15 +29,14 @@ from pydantic import (
 from openclaw_rl.errors import TaskError
 
 MAX_BYTES = 1 << 20
-_LONGEST_S = 24 * 3600.0
-
 _STEP_NAME = re.compile(r"""[^<>:"/\\|?*\x00-\x1f\x7f]{1,255}(?<![. ])""")
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[1-9¹²³]) *", re.IGNORECASE)
 _SIZE = re.compile(r"([0-9.]+)([KMG])")
 _MB = {"K": 1 / 1024, "M": 1.0, "G": 1024.0}
 
-Seconds = Annotated[float, Field(gt=0, le=_LONGEST_S, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NetworkMode = Literal["no-network", "public", "allowlist"]
+_YES_OR_NO: TypeAdapter[bool | None] = TypeAdapter(bool | None)
 Tables = tuple[dict[str, JsonValue], ...]
 
 
@@ -43,6 +44,15 @@ def _parts_that_stay(path: str) -> str:
     if ".." in PurePosixPath(path).parts:
         raise ValueError(f"a path in the box goes without '..', got {path!r}")
     return path
+
+
+def _without_detours(path: str | None) -> str | None:
+    """As Docker does: `/app/` is `/app`."""
+    if not path:
+        return None
+    if not path.startswith("/"):
+        raise ValueError(f"workdir is an absolute path in the box, got {path!r}")
+    return os.path.normpath(f"/{path.lstrip('/')}")
 
 
 def _portable(name: str) -> str:
@@ -69,12 +79,20 @@ class _Networked(_TomlTable):
         return self
 
 
+class Author(_TomlTable):
+    """Who wrote a task."""
+
+    name: str
+    email: str | None = None
+
+
 class PackageTable(_TomlTable):
     """`[task]`: who a task is."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._-]*/[a-zA-Z0-9][a-zA-Z0-9._-]*$")]
     version: Annotated[str, Field(min_length=1)] | None = None
     description: str = ""
+    authors: tuple[Author, ...] = ()
     keywords: tuple[str, ...] = ()
 
     @field_validator("name")
@@ -105,7 +123,7 @@ class EnvironmentTable(_TomlTable):
     storage_mb: Annotated[int, Field(gt=0)] | None = None
     gpus: int | None = None
     tpu: dict[str, JsonValue] | None = None
-    workdir: str | None = None
+    workdir: Annotated[str | None, AfterValidator(_without_detours)] = None
     env: dict[str, str] = Field(default_factory=dict)
     skills_dir: str | None = None
     healthcheck: dict[str, JsonValue] | None = None
@@ -125,8 +143,8 @@ class EnvironmentTable(_TomlTable):
                 megabytes = _megabytes(size)
                 if table.setdefault(new, megabytes) != megabytes:
                     raise ValueError(f"{old} = {size!r} and {new} = {table[new]!r} contradict each other")
-        internet = table.pop("allow_internet", None)
-        if isinstance(internet, bool) and table.get("allowed_hosts") is None:
+        internet = _YES_OR_NO.validate_python(table.pop("allow_internet", None))
+        if internet is not None and table.get("allowed_hosts") is None:
             table.setdefault("network_mode", "public" if internet else "no-network")
         return table
 
@@ -180,6 +198,8 @@ class Artifact(_TomlTable):
 
     source: Annotated[str, AfterValidator(_parts_that_stay)]
     destination: str | None = None
+    exclude: tuple[str, ...] = ()
+    """Patterns of what below it is left out, as `tar --exclude` takes them."""
     service: str | None = None
 
     @field_validator("destination")

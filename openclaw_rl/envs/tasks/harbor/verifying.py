@@ -6,7 +6,6 @@ It does not know what the rewards mean to whoever learns from them.
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,12 @@ from pathlib import Path
 from openclaw_rl.envs.sandbox.box import BoxLimits, BoxSpec, Sandbox
 from openclaw_rl.envs.tasks.harbor.images import Image
 from openclaw_rl.envs.tasks.harbor.needs import Network
+from openclaw_rl.envs.tasks.harbor.placing import lay_over
 from openclaw_rl.envs.tasks.harbor.rewards import read_rewards
 from openclaw_rl.errors import EnvError
 
+_NO_REWARD = "rm -rf /logs/verifier"
+"""Whatever was carried into the box: rewards are what this verifier leaves."""
 LOG_FOLDERS = "mkdir -p /logs/agent /logs/artifacts /logs/verifier"
 
 _MAX_REWARD_BYTES = 64 * 1024
@@ -48,7 +50,7 @@ async def verify(
     )
     box = await sandbox.start(spec)
     try:
-        begun = await box.run(f"{LOG_FOLDERS} && chmod +x /tests/test.sh", timeout_s=60.0)
+        begun = await box.run(f"{_NO_REWARD} && {LOG_FOLDERS} && chmod +x /tests/test.sh", timeout_s=60.0)
         if begun.exit_code != 0:
             raise EnvError(f"the verifier cannot be started: {begun.output.strip()[:500]}")
         ran = await box.run("/tests/test.sh", timeout_s=timeout_s, env=env)
@@ -69,6 +71,7 @@ async def gathered(tests: Sequence[Path], to: Path) -> Path | None:
     """The folders of tests as one, each over the ones before it."""
     if len(tests) < 2:
         return tests[0] if tests else None
+    await asyncio.to_thread(to.mkdir)
     for folder in tests:
-        await asyncio.to_thread(shutil.copytree, folder, to, symlinks=True, dirs_exist_ok=True)
+        await asyncio.to_thread(lay_over, folder, to)
     return to

@@ -45,7 +45,7 @@ class ShippedSet:
 
 SETS: Mapping[str, ShippedSet] = {
     "commands": ShippedSet(
-        about="one short command each: create, copy, rename …; examples in the prompt",
+        about="One short command each, with examples in the prompt.",
         families=commands.FAMILIES,
         held_out_families=commands.HELD_OUT_FAMILIES,
         opening="one_command",
@@ -54,7 +54,7 @@ SETS: Mapping[str, ShippedSet] = {
         num_held_out=12,
     ),
     "files": ShippedSet(
-        about="files to make, count, search, sort and edit, in several commands",
+        about="Files to make, count, sort and edit in a shell.",
         families=files.FAMILIES,
         held_out_families=files.HELD_OUT_FAMILIES,
         opening="shell",

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from openclaw_rl.envs.sandbox.box import BoxLimits
+from openclaw_rl.envs.sandbox.bubblewrap import BubblewrapBox
 from openclaw_rl.envs.sandbox.files import _stays_inside
 from openclaw_rl.errors import TaskError
 from tests.fakes.boxes import Boxes
@@ -26,6 +27,17 @@ async def test_files_go_in_and_come_out(boxes: Boxes) -> None:
     assert await box.read("/new/folder/tool", max_bytes=10) == b"short"
     await box.write("/empty", b"")
     assert await box.read("/empty", max_bytes=0) == b""
+
+
+async def test_a_program_that_was_written_can_be_started_at_once(boxes: Boxes) -> None:
+    opened = [await boxes.open() for _ in range(6)]
+
+    async def write_and_start(box: BubblewrapBox) -> str:
+        await box.write("/tool", b"#!/bin/sh\necho works\n", mode=0o755)
+        return (await box.run("/tool", timeout_s=30)).output
+
+    for _ in range(6):
+        assert await asyncio.gather(*map(write_and_start, opened)) == ["works\n"] * 6
 
 
 async def test_what_is_no_file_reads_as_none(boxes: Boxes) -> None:
