@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,27 +17,18 @@ from urllib.parse import urlsplit
 
 from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX, BoxSpec
 from openclaw_rl.envs.sandbox.command import Command
+from openclaw_rl.envs.sandbox.commands import ENV, BoxCommands
 from openclaw_rl.envs.sandbox.door import GatewayDoor, gateway_address
-from openclaw_rl.envs.sandbox.files import BoxFiles, as_file
-from openclaw_rl.envs.sandbox.lacking import missing_programs, unmakeable
-from openclaw_rl.envs.sandbox.output import Output, ran
-from openclaw_rl.envs.sandbox.shell import Shell
+from openclaw_rl.envs.sandbox.files import BoxFiles
+from openclaw_rl.envs.sandbox.lacking import missing_network, missing_programs, unmakeable
 from openclaw_rl.envs.sandbox.warden.plan import BoxPlan, CommandOrder
 from openclaw_rl.envs.sandbox.warden_link import WardenLink, answered
 from openclaw_rl.errors import EnvError, TaskError
-from openclaw_rl.types import Ran
 
 _START_S = 60.0
 _CLOSE_S = 30.0
-_MAX_COMMAND = 128 * 1024 - 1
-"""What the kernel takes as one argument."""
-_ENV = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME": "/root",
-    "LANG": "C.UTF-8",
-    "TERM": "dumb",
-}
-"""All that a program finds in its environment, before its spec's own."""
+_MIN_MEMORY_MB = 16
+"""What it takes that a program too many is killed, and not the box: its own processes are counted with it."""
 
 
 class BubblewrapSandbox:
@@ -86,18 +76,14 @@ class BubblewrapSandbox:
         return box
 
 
-class BubblewrapBox(BoxFiles):
+class BubblewrapBox(BoxCommands, BoxFiles):
     """A box that runs, until it is closed or something outside of it ends its processes."""
 
     def __init__(self, spec: BoxSpec, warden: WardenLink, number: int) -> None:
-        super().__init__(warden, number, has_layers=bool(spec.layers))
+        BoxCommands.__init__(self, "/bin/sh", spec.limits.output_bytes)
+        BoxFiles.__init__(self, warden, number, has_layers=bool(spec.layers))
         self._spec = spec
-        self._max_kept = spec.limits.output_bytes
         self._box: socket.socket | None = None
-        self._program = "/bin/sh"
-        self._shell: Shell | None = None
-        self._shell_is_free = asyncio.Lock()
-        self._outputs: list[Output] = []
         self._door: GatewayDoor | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -115,46 +101,6 @@ class BubblewrapBox(BoxFiles):
         if plan.door:
             self._door = await GatewayDoor.open(self._spec.gateway, socket.socket(fileno=gifts.pop(0)))
 
-    async def shell(self, command: str, *, timeout_s: float) -> Ran:
-        if (refusal := _refused(command)) is not None:
-            return refusal
-        async with self._shell_is_free:
-            self._check_open()
-            shell = self._shell = self._shell or await self._new_shell()
-            try:
-                async with asyncio.timeout(timeout_s):
-                    return await shell.ask(command)
-            except TimeoutError:
-                await shell.stop()
-                return shell.said()
-            finally:
-                if not shell.is_usable:
-                    self._shell = None
-                    await shell.close()
-
-    async def run(
-        self, command: str, *, timeout_s: float, env: Mapping[str, str] | None = None, stdin: bytes = b""
-    ) -> Ran:
-        if (refusal := _refused(command)) is not None:
-            return refusal
-        source = as_file(stdin)
-        try:
-            text = command.encode(errors="replace").decode()  # half a surrogate pair is nothing to hand to a program
-            running = await self._start([self._program, "-c", text], source, env or {})
-        finally:
-            os.close(source)
-        exit_code: int | None = None
-        try:
-            async with asyncio.timeout(timeout_s):
-                exit_code = await asyncio.shield(running.ended)
-        except TimeoutError:
-            await running.stop()
-        finally:
-            running.output.drain()
-            kept, total = running.output.kept, running.output.total
-            await running.close()
-        return ran(exit_code, kept, total, self._max_kept)
-
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
@@ -169,36 +115,17 @@ class BubblewrapBox(BoxFiles):
             self._box.close()
         if self._door is not None:
             await self._door.close()
-        if self._shell is not None:
-            await self._shell.close()
-        for output in self._outputs:
-            output.close()
+        await self._close_commands()
         self.close_files()
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
         if self._closing is not None:
             raise EnvError("the box is closed")
 
-    async def _new_shell(self) -> Shell:
-        reads, writes = os.pipe()
-        arguments = ["--noprofile", "--norc"] if self._program.endswith("bash") else []
-        try:
-            command = await self._start([self._program, *arguments], reads, {})
-        except BaseException:
-            os.close(writes)
-            raise
-        finally:
-            os.close(reads)
-        return Shell(command, writes, self._max_kept)
-
-    async def _start(self, argv: list[str], stdin: int, env: Mapping[str, str]) -> Command:
-        self._check_open()
+    async def _begin(self, argv: Sequence[str], stdin: int, env: Mapping[str, str]) -> Command:
         assert self._box is not None, "a box is opened before it is used"
-        order = CommandOrder(argv=argv, env=_ENV | dict(self._spec.env) | dict(env), cwd=self._spec.workdir)
-        command = await Command.start(self._box, order, stdin=stdin, max_kept=self._max_kept)
-        self._outputs = [output for output in self._outputs if not output.is_closed]
-        self._outputs.append(command.output)
-        return command
+        order = CommandOrder(argv=list(argv), env={**ENV, **self._spec.env, **env}, cwd=self._spec.workdir)
+        return await Command.start(self._box, order, stdin=stdin, max_kept=self._max_kept)
 
 
 def plan_of(spec: BoxSpec) -> BoxPlan:
@@ -218,10 +145,12 @@ def plan_of(spec: BoxSpec) -> BoxPlan:
         if not path.exists():
             raise TaskError(f"{path} is to be in a box, and is not there")
     limits = spec.limits
-    if min(limits.memory_mb, limits.processes, limits.disk_mb, limits.output_bytes) < 1:
-        raise TaskError(f"the limits of a box are positive numbers, got {limits}")
-    if spec.network == "full" and shutil.which("slirp4netns") is None:
-        raise TaskError("a box with a network needs slirp4netns; remedy: apt-get install slirp4netns")
+    if min(limits.processes, limits.disk_mb, limits.output_bytes) < 1 or limits.memory_mb < _MIN_MEMORY_MB:
+        raise TaskError(
+            f"the limits of a box are positive numbers, its memory {_MIN_MEMORY_MB} MB or more, got {limits}"
+        )
+    if spec.network == "full" and (reason := missing_network()):
+        raise TaskError(reason)
     if spec.gateway:
         gateway_address(spec.gateway)
     return BoxPlan(
@@ -235,12 +164,3 @@ def plan_of(spec: BoxSpec) -> BoxPlan:
         network=spec.network,
         door=(urlsplit(GATEWAY_IN_THE_BOX).port or 0) if spec.gateway else 0,
     )
-
-
-def _refused(command: str) -> Ran | None:
-    """What a real shell would not even start."""
-    if "\0" in command:
-        return Ran(exit_code=126, output="a command cannot hold a NUL character\n")
-    if len(command.encode(errors="replace")) > _MAX_COMMAND:
-        return Ran(exit_code=126, output="Argument list too long\n")
-    return None

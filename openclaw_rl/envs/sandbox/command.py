@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 from contextlib import suppress
-from typing import Self
+from typing import Protocol, Self
 
 from openclaw_rl.envs.sandbox.output import Output, output_pipe
 from openclaw_rl.envs.sandbox.warden import wire
@@ -17,8 +17,23 @@ _END_S = 10.0
 _NOT_STARTED = 126
 
 
-class Command:
+class RunningCommand(Protocol):
     """`ended`: its exit code as shells tell it, or the `EnvError` that ended the box."""
+
+    output: Output
+    ended: asyncio.Task[int]
+
+    async def stop(self) -> None:
+        """Ends it with its whole session, and returns when that is done."""
+        ...
+
+    async def close(self) -> None:
+        """Ends it if it still runs. What it left in the background may go on writing to its output."""
+        ...
+
+
+class Command:
+    """A `RunningCommand`."""
 
     def __init__(self, answers: socket.socket, output: Output) -> None:
         self.output = output

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.warden import wire
@@ -59,7 +59,7 @@ class BoxFiles:
             raise TaskError(f"{path} cannot be written: {said['failed']}")
 
     async def copy_out(self, path: str, to: Path, *, max_bytes: int) -> None:
-        answers = await self._warden.call({"do": "copy", "box": self._number, "path": _checked(path)})
+        answers = await self._warden.call({"do": "copy", "box": self._number, "path": checked_path(path)})
         answers.settimeout(_COPY_S)
         copying = asyncio.ensure_future(asyncio.to_thread(_receive, answers, path, to, max_bytes))
         try:
@@ -90,7 +90,7 @@ class BoxFiles:
     async def _send(
         self, errand: str, path: str, brought: Sequence[int] = (), **more: object
     ) -> tuple[dict[str, object], list[int]]:
-        request = {"do": errand, "box": self._number, "path": _checked(path), **more}
+        request = {"do": errand, "box": self._number, "path": checked_path(path), **more}
         said, files = await self._warden.ask(request, brought)
         return _unless_gone(said), files
 
@@ -107,7 +107,7 @@ def as_file(data: bytes) -> int:
     return file
 
 
-def _checked(path: str) -> str:
+def checked_path(path: str) -> str:
     try:
         size = len(os.fsencode(path))
     except UnicodeEncodeError:
@@ -140,7 +140,7 @@ def _content(file: int, max_bytes: int) -> bytes:
 def _receive(answers: socket.socket, path: str, to: Path, max_bytes: int) -> None:
     """All that the porter hands over, below `to`. Of a copy that fails nothing is left."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    copy = _Copy(to, max_bytes)
+    copy = TreeCopy(to, max_bytes)
     try:
         while True:
             got = wire.receive(answers)
@@ -152,7 +152,7 @@ def _receive(answers: socket.socket, path: str, to: Path, max_bytes: int) -> Non
             if "done" in said:
                 return copy.finish()
             try:
-                copy.add(said, files)
+                copy.add(said, _reader(files))
             finally:
                 for file in files:
                     os.close(file)
@@ -163,7 +163,11 @@ def _receive(answers: socket.socket, path: str, to: Path, max_bytes: int) -> Non
         raise
 
 
-class _Copy:
+def _reader(files: Sequence[int]) -> Callable[[int], bytes]:
+    return lambda size: os.read(files[0], size)
+
+
+class TreeCopy:
     """A tree that grows below `to`, by folders and files that are new: nothing that lies there is ever opened."""
 
     def __init__(self, to: Path, max_bytes: int) -> None:
@@ -172,7 +176,8 @@ class _Copy:
         self._size = 0
         self._modes: list[tuple[str, int]] = []
 
-    def add(self, said: dict[str, object], files: list[int]) -> None:
+    def add(self, said: Mapping[str, object], read: Callable[[int], bytes]) -> None:
+        """`read` gives the next of a file's content, at most so much."""
         self._count(_ENTRY_BYTES)
         match said:
             case {"folder": str(place), "mode": int(mode)}:
@@ -186,7 +191,7 @@ class _Copy:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
                 copy = os.open(self._at(place), flags, 0o600)
                 try:
-                    while data := os.read(files[0], _CHUNK):
+                    while data := read(_CHUNK):
                         self._count(len(data))
                         os.write(copy, data)
                     os.fchmod(copy, mode & 0o777)

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 
-from openclaw_rl.envs.sandbox.command import Command
+from openclaw_rl.envs.sandbox.command import RunningCommand
 from openclaw_rl.envs.sandbox.output import ran
 from openclaw_rl.envs.sandbox.warden_link import writable
 from openclaw_rl.types import Ran
@@ -23,7 +23,7 @@ _MARK_BYTES = 64
 class Shell:
     """`stdin`: the pipe that its commands are written to, which it closes."""
 
-    def __init__(self, command: Command, stdin: int, max_kept: int) -> None:
+    def __init__(self, command: RunningCommand, stdin: int, max_kept: int) -> None:
         os.set_blocking(stdin, False)
         self._command = command
         self._stdin = stdin

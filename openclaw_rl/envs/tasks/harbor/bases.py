@@ -3,7 +3,8 @@
     root/          the files of the image
     config.json    what `docker inspect` says of its configuration; without it the image sets no variables
 
-An image without such a folder is refused with the commands that make it. Nothing is fetched here.
+An image without such a folder is copied from a Docker engine (`exporting`); where none runs it is refused, with the
+commands that make it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from openclaw_rl.envs.tasks.harbor.exporting import export_image
 from openclaw_rl.errors import TaskError
 
 _DEBIAN = re.compile(r"debian:(?P<suite>[a-z]+)(-slim|-[0-9]+(-slim)?)?")
@@ -44,7 +46,7 @@ def find_base(image: str, images: Path) -> Base:
     if image == "scratch":
         raise TaskError("an image FROM scratch holds no shell, so nothing can be done in a box of it")
     folder = images / folder_name(image)
-    if not (folder / "root").is_dir():
+    if not (folder / "root").is_dir() and not export_image(image, folder):
         raise TaskError(
             f"the image {image} is not here. Where Docker is, its files are copied once: {_exported(image, folder)}"
             f"{_bootstrapped(image, folder)}"
