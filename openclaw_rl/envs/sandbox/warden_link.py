@@ -36,6 +36,7 @@ class WardenLink:
         bubblewrap = shutil.which("bwrap")
         if bubblewrap is None:
             raise EnvError("bubblewrap is not there any more")
+        wire.open_more_files()
         ours, theirs = wire.pair()
         try:
             self.pid = os.posix_spawn(

@@ -6,6 +6,7 @@ uids        who is root in a box
 birth       one box, from a fork to the first process in it
 root        the mounts that become its root
 cgroup      memory and processes of a box, where the machine lets us count them
+memory      the same where it does not
 init        process 1 of a box: it starts commands and buries the dead
 program     one command, from a fork to its exec: limits, capabilities, forbidden calls
 forbidden   the system calls that no program of a box may make

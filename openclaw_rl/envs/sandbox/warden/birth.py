@@ -13,10 +13,22 @@ from openclaw_rl.envs.sandbox.warden import kernel, wire
 from openclaw_rl.envs.sandbox.warden.cgroup import Cgroup
 from openclaw_rl.envs.sandbox.warden.forbidden import filter_program
 from openclaw_rl.envs.sandbox.warden.init import Init, build_root
+from openclaw_rl.envs.sandbox.warden.memory import MemoryWatch
 from openclaw_rl.envs.sandbox.warden.plan import BoxPlan
 from openclaw_rl.envs.sandbox.warden.program import Confinement
 from openclaw_rl.envs.sandbox.warden.root import UPPER, stage
 from openclaw_rl.envs.sandbox.warden.uids import Uids, become_root, user_namespace
+
+_MOST = {
+    "user_namespaces": "0",  # the filter of calls says the same
+    "inotify_instances": "4",
+    "inotify_watches": "4096",
+    "fanotify_groups": "0",
+}
+"""What the kernel counts for whoever made a box, for all boxes together: each has a part, so that none takes all."""
+
+_KILLED_EARLY = "500"
+"""Of at most 1000; its programs have that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +55,8 @@ class Birth:
             with open(os.devnull, "r+b") as nothing:
                 for number in (0, 1, 2):
                     os.dup2(nothing.fileno(), number)
+            if kernel.may("SYS_RESOURCE"):
+                _die_before_others()
             moving = self._move_into_cgroup()
             arguments = self._enter_namespaces()
             os.waitpid(moving, 0)
@@ -83,8 +97,9 @@ class Birth:
             arguments = stage(self.plan, self.base, self.uids, namespace)
         os.close(namespace)
         kernel.die_with_parent()  # a change of ids has taken it back
-        with suppress(OSError), open("/proc/sys/user/max_user_namespaces", "w") as file:
-            file.write("0")  # in the box; the filter of calls says the same
+        for name, most in _MOST.items():
+            with suppress(OSError), open(f"/proc/sys/user/max_{name}", "w") as file:  # not every kernel has them all
+                file.write(most)
         kernel.unshare(kernel.CLONE_NEWPID)
         return arguments
 
@@ -105,9 +120,9 @@ class Birth:
                 self.plan,
                 has_range=self.uids.has_range,
                 counts_memory=self.counts_memory,
-                filter_program=filter_program(),
+                filter_program=filter_program(hides_memory=self.counts_memory),
             )
-            init = Init(self.box, confinement)
+            init = Init(self.box, confinement, None if self.counts_memory else MemoryWatch(self.plan.memory_mb << 20))
             shell = next((path for path in ("/bin/bash", "/usr/bin/bash") if os.access(path, os.X_OK)), "/bin/sh")
             wire.send(self.box, {"ready": True, "shell": shell}, gifts)
             for gift in gifts:
@@ -142,6 +157,13 @@ class Birth:
     def _mourn(self, error: OSError) -> None:
         with suppress(OSError):
             wire.send(self.box, {"failed": error.strerror or str(error)})
+
+
+def _die_before_others() -> None:
+    """When the machine's memory ends, a box goes first. Whoever may say so has the last word: no program of the box
+    can put itself below this, and so its process 1 is never the first in it to be killed."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write(_KILLED_EARLY)
 
 
 def _listener(port: int) -> socket.socket:

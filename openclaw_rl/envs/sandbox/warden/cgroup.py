@@ -1,7 +1,8 @@
 """A box's share of the machine, as control groups of its own: all its memory, and the number of its processes.
 
 They are made below the groups that we are in, or beside us where a group that is delegated to us holds processes
-already. A machine that lets us make none is no error: then limits are those of a single process (`program.py`).
+already. A machine that lets us make none is no error: then limits are those of a single process (`program.py`), and
+process 1 looks what all have together (`memory.py`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,12 @@ _ABSENT = {  # answered as by a kernel that never had them: their callers know w
     "io_uring_register": (427, 427),
     "io_uring_setup": (425, 425),
 }
-_CLONE, _UNSHARE, _SOCKET, _IOCTL = (56, 220), (272, 97), (41, 198), (16, 29)
+_HIDDEN_MEMORY = {  # what they make is of no process, so that only a control group counts it
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "shmget": (29, 194),
+}
+_CLONE, _UNSHARE, _SOCKET, _IOCTL, _PRLIMIT = (56, 220), (272, 97), (41, 198), (16, 29), (302, 261)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # the column above, and the kernel's own name
 
 _NAMESPACES = 0x7E020080
@@ -71,17 +76,19 @@ _X32_BIT = 0x40000000
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT = 0, 4, 16, 24
+_NUMBER_AT, _MACHINE_AT, _FIRST_AT, _SECOND_AT, _THIRD_AT = 0, 4, 16, 24, 32
 
 
-def filter_program() -> bytes:
-    """The program for this machine; empty for one that is neither x86_64 nor aarch64."""
+def filter_program(*, hides_memory: bool) -> bytes:
+    """The program for this machine; empty for one that is neither x86_64 nor aarch64. `hides_memory`: whether programs
+    may have memory that is of no process."""
     if (machine := _MACHINES.get(os.uname().machine)) is None:
         return b""
     column, name = machine
     lines = [_line(_LOAD, _MACHINE_AT), _line(_EQUAL, name, 1, 0), _refuse(errno.ENOSYS)]
     lines += [_line(_LOAD, _NUMBER_AT), _line(_AT_LEAST, _X32_BIT, 0, 1), _refuse(errno.ENOSYS)]
-    for calls, answer in ((_DENIED, errno.EPERM), (_ABSENT, errno.ENOSYS)):
+    absent = _ABSENT if hides_memory else _ABSENT | _HIDDEN_MEMORY
+    for calls, answer in ((_DENIED, errno.EPERM), (absent, errno.ENOSYS)):
         for numbers in calls.values():
             if numbers[column] >= 0:
                 lines += [_line(_EQUAL, numbers[column], 0, 1), _refuse(answer)]
@@ -93,7 +100,15 @@ def filter_program() -> bytes:
     lines += _when(_SOCKET[column], [_line(_LOAD, _FIRST_AT), *families, _refuse(errno.EAFNOSUPPORT)])
     terminal = [_line(_EQUAL, _TIOCSTI, 1, 0), _line(_EQUAL, _TIOCLINUX, 0, 1), _refuse(errno.EPERM)]
     lines += _when(_IOCTL[column], [_line(_LOAD, _SECOND_AT), *terminal])
+    lines += _when(_PRLIMIT[column], _limits_of_others())
     return b"".join((*lines, _line(_RETURN, _ALLOW)))
+
+
+def _limits_of_others() -> list[bytes]:
+    """A program may set its own limits (process 0), and look at those of others. Process 1 is root as programs are,
+    which is all that the kernel asks of whoever sets another's: with a limit of processor time it would be killed."""
+    reads = [_line(_LOAD, _THIRD_AT), _line(_EQUAL, 0, 0, 2), _line(_LOAD, _THIRD_AT + 4), _line(_EQUAL, 0, 1, 0)]
+    return [_line(_LOAD, _FIRST_AT), _line(_EQUAL, 0, len(reads) + 1, 0), *reads, _refuse(errno.EPERM)]
 
 
 def _when(number: int, body: list[bytes]) -> list[bytes]:

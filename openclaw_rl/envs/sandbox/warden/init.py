@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import cast
 
 from openclaw_rl.envs.sandbox.warden import kernel, wire
+from openclaw_rl.envs.sandbox.warden.memory import INTERVAL_S, MemoryWatch
 from openclaw_rl.envs.sandbox.warden.plan import CommandOrder
 from openclaw_rl.envs.sandbox.warden.program import Confinement, become
 
@@ -61,12 +62,13 @@ def build_root(bubblewrap: int, arguments: list[str]) -> None:
 class Init:
     """Serves the box's socket until it is closed."""
 
-    def __init__(self, box: socket.socket, confinement: Confinement) -> None:
+    def __init__(self, box: socket.socket, confinement: Confinement, memory: MemoryWatch | None) -> None:
         self._box = box
         self._confinement = confinement
+        self._memory = memory
         self._commands: dict[int, socket.socket] = {}
         """Those that run, by process id, and whom their end is told to."""
-        self._poll = select.epoll()
+        self._poll = select.poll()  # not epoll: of its watches a user has a number, and programs of the box are one
         self._awake, wake = os.pipe()
         os.set_blocking(self._awake, False)
         os.set_blocking(wake, False)
@@ -75,20 +77,24 @@ class Init:
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def serve(self) -> None:
-        self._poll.register(self._awake, select.EPOLLIN)
-        self._poll.register(self._box, select.EPOLLIN)
+        self._poll.register(self._awake, select.POLLIN)
+        self._poll.register(self._box, select.POLLIN)
+        wait_ms = None if self._memory is None else 1000 * INTERVAL_S
         while True:
-            for ready, _ in self._poll.poll():
-                if ready == self._awake:
-                    with suppress(BlockingIOError):
-                        os.read(self._awake, 4096)
-                    self._bury()
-                elif ready == self._box.fileno():
-                    if (got := wire.receive(self._box)) is None:
-                        return
-                    self._start(cast(CommandOrder, got[0]), got[1])
-                else:
-                    self._stop(ready)
+            ready = [descriptor for descriptor, _ in self._poll.poll(wait_ms)]
+            if self._memory is not None:
+                self._memory.look()
+            for descriptor in ready:  # before a command that is started can get the number of one that has ended
+                if descriptor not in (self._awake, self._box.fileno()):
+                    self._stop(descriptor)
+            if self._awake in ready:
+                with suppress(BlockingIOError):
+                    os.read(self._awake, 4096)
+                self._bury()
+            if self._box.fileno() in ready:
+                if (got := wire.receive(self._box)) is None:
+                    return
+                self._start(cast(CommandOrder, got[0]), got[1])
 
     def _start(self, order: CommandOrder, descriptors: list[int]) -> None:
         answers = socket.socket(fileno=descriptors[0])
@@ -104,7 +110,7 @@ class Init:
             if process == 0:
                 become(order["argv"], order["env"], order["cwd"], stdin, output, self._confinement)
             self._commands[process] = answers
-            self._poll.register(answers, select.EPOLLIN | select.EPOLLRDHUP)
+            self._poll.register(answers, select.POLLIN | select.POLLRDHUP)
         finally:
             os.close(stdin)
             os.close(output)
@@ -129,7 +135,9 @@ class Init:
                 code = os.waitstatus_to_exitcode(status)
                 with suppress(OSError):
                     wire.send(answers, {"ended": code if code >= 0 else 128 - code})
-                answers.close()  # epoll forgets it too
+                with suppress(KeyError):  # it was stopped before
+                    self._poll.unregister(answers)
+                answers.close()
 
 
 def _kill_session(session: int) -> None:

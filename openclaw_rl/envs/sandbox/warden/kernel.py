@@ -29,6 +29,7 @@ CAPABILITIES = {
         "SETUID": 7,
         "NET_BIND_SERVICE": 10,
         "SYS_ADMIN": 21,
+        "SYS_RESOURCE": 24,
     }.items()
 }
 
@@ -97,6 +98,12 @@ def die_with_parent() -> None:
 def set_dumpable(is_dumpable: bool) -> None:
     """What is not dumpable cannot be traced, nor looked into through /proc, by its equals."""
     _checked(_prctl(_PR_SET_DUMPABLE, int(is_dumpable)), "prctl")
+
+
+def may(capability: str) -> bool:
+    """Whether this process has it."""
+    effective = int(_read("/proc/self/status").partition(b"CapEff:")[2].split()[0], 16)
+    return bool(effective & CAPABILITIES[capability])
 
 
 def keep_capabilities(kept: int) -> None:

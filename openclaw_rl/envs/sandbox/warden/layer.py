@@ -5,6 +5,7 @@ Programs of the box may change the folder meanwhile. No link of theirs is follow
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable
@@ -12,6 +13,8 @@ from contextlib import suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK = 1 << 20
+MAX_DEPTH = 256
+"""Folders in folders, in what is copied. Those who walk through a copy do so by calls in calls."""
 
 Owner = Callable[[os.stat_result], tuple[int, int]]
 
@@ -31,6 +34,8 @@ def copy_tree(source: str | int, target: str, *, owner: Owner) -> None:
 def _copy_folder(
     below: int, above: int, owner: Owner, links: dict[tuple[int, int], str], top: int, path: str = ""
 ) -> None:
+    if path.count("/") > MAX_DEPTH:
+        raise OSError(errno.ENAMETOOLONG, f"a folder lies in more than {MAX_DEPTH} others")
     for name in os.listdir(below):
         with suppress(FileNotFoundError):  # it was there a moment ago
             found = os.stat(name, dir_fd=below, follow_symlinks=False)

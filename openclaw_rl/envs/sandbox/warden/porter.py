@@ -19,10 +19,13 @@ from contextlib import suppress
 from typing import NoReturn
 
 from openclaw_rl.envs.sandbox.warden import kernel, wire
+from openclaw_rl.envs.sandbox.warden.layer import MAX_DEPTH
 from openclaw_rl.envs.sandbox.warden.uids import become_root
 
 _CHUNK = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MAX_PLACE = 2048
+"""Of a path in a copy: half of what the kernel takes, as the copy lies somewhere."""
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -98,6 +101,8 @@ def _copy(path: str, answers: socket.socket) -> None:
 
 
 def _copy_folder(folder: int, path: str, device: int, answers: socket.socket) -> None:
+    if path.count("/") > MAX_DEPTH or len(os.fsencode(path)) > _MAX_PLACE:
+        raise OSError(errno.ENAMETOOLONG, f"a folder lies in more than {MAX_DEPTH} others, or its path is too long")
     for name in os.listdir(folder):
         place = f"{path}{name}"
         with suppress(FileNotFoundError, NotADirectoryError):  # changed since we looked

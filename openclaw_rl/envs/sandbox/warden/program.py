@@ -15,6 +15,9 @@ from openclaw_rl.envs.sandbox.warden.plan import BoxPlan
 _ROOT_MAY = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
 """What root of a box needs to keep house in it: users, their files, their processes, and ports of its own network."""
 _MAX_OPEN_FILES = 4096
+_MAX_SIGNALS = 1024
+_MAX_QUEUED_BYTES = 64 * 1024
+"""These two are counted for whoever made a box as well, who has some ten times as much."""
 _KILLED_FIRST = "1000"
 """When memory ends, a command dies before process 1, and before anything else of this machine."""
 
@@ -35,6 +38,8 @@ class Confinement:
             resource.RLIMIT_FSIZE: plan.disk_mb << 20,
             resource.RLIMIT_NOFILE: _MAX_OPEN_FILES,
             resource.RLIMIT_NPROC: plan.processes,
+            resource.RLIMIT_SIGPENDING: _MAX_SIGNALS,
+            resource.RLIMIT_MSGQUEUE: _MAX_QUEUED_BYTES,
         }
         if not counts_memory:  # of each process then, not of all
             limits[resource.RLIMIT_DATA] = plan.memory_mb << 20

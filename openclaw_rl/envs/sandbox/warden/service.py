@@ -140,6 +140,8 @@ class Warden:
             elif request["do"] == "end":
                 kept.waiting.append(answers.dup())
                 kept.kill()
+            elif kept.attendant not in kept.children:  # what is left of it is whoever was on an errand
+                wire.send(answers, {"gone": True})
             elif request["do"] == "layer":
                 to = str(request["to"])
                 kept.look()
@@ -259,6 +261,7 @@ def _tell(answers: socket.socket, error: OSError) -> None:
 def main(bubblewrap: str, scratch: str) -> None:
     """A process of its own, with the socket as its standard input."""
     kernel.wipe_command_line()
+    wire.open_more_files()
     requests = socket.socket(fileno=0)
     gc.disable()
     gc.freeze()  # so that forks share what they only read

@@ -23,6 +23,9 @@ NUM_IDS = 65536
 _FIRST_ID = 2_000_000_000
 """Beyond the ranges that systemd-nspawn, Docker and `useradd` hand out."""
 
+RANGES = ("/etc/subuid", "/etc/subgid")
+"""Who may have which ids, of users and of groups."""
+
 IdMap = tuple[tuple[int, int, int], ...]
 """(id in the namespace, id outside, how many)."""
 
@@ -47,11 +50,11 @@ class Uids:
 
 def uids_here() -> Uids:
     """The best that this machine allows."""
-    if os.geteuid() == 0 and _may_administer() and _holds("/proc/self/uid_map") and _holds("/proc/self/gid_map"):
+    if os.geteuid() == 0 and kernel.may("SYS_ADMIN") and _holds("/proc/self/uid_map") and _holds("/proc/self/gid_map"):
         shifted = ((0, _FIRST_ID, NUM_IDS),)
         return Uids(uid_map=shifted, gid_map=shifted, is_shifted=True)
     uid, gid = os.geteuid(), os.getegid()
-    uids, gids = _subordinate("/etc/subuid"), _subordinate("/etc/subgid")
+    uids, gids = (subordinate_range(file, uid) for file in RANGES)
     if uids and gids:
         ranged = Uids(uid_map=((0, uid, 1), (1, *uids)), gid_map=((0, gid, 1), (1, *gids)))
         with suppress(OSError):  # the programs that map them may be missing, or without the rights that they need
@@ -120,21 +123,14 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def _may_administer() -> bool:
-    status = Path("/proc/self/status").read_text()
-    effective = int(status.partition("CapEff:")[2].split()[0], 16)
-    return bool(effective & kernel.CAPABILITIES["SYS_ADMIN"])
-
-
 def _holds(map_file: str) -> bool:
     """Whether the ids that a box is shifted to exist in our own namespace."""
     extents = [tuple(map(int, line.split())) for line in Path(map_file).read_text().splitlines()]
     return any(first <= _FIRST_ID and first + count >= _FIRST_ID + NUM_IDS for first, _, count in extents)
 
 
-def _subordinate(file: str) -> tuple[int, int] | None:
+def subordinate_range(file: str, uid: int) -> tuple[int, int] | None:
     """The first range of this user that has as many ids as a system needs."""
-    uid = os.geteuid()
     names = {str(uid)}
     with suppress(KeyError):
         names.add(pwd.getpwuid(uid).pw_name)

@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from weakref import WeakValueDictionary
 
 from openclaw_rl.envs.sandbox.box import Box, BoxLimits, BoxSpec, Sandbox
+from openclaw_rl.envs.sandbox.lacking import missing_users
 from openclaw_rl.envs.tasks.harbor.bases import Base, find_base
 from openclaw_rl.envs.tasks.harbor.directory import BoxSource, read_text
 from openclaw_rl.envs.tasks.harbor.dockerfile import Instruction, parse_dockerfile
@@ -118,6 +119,9 @@ class Images:
                 layer = Path(begun, "layer")
                 await box.keep_layer(layer)
                 await asyncio.to_thread(_settle, layer, made)
+        except TaskError as error:
+            lack = missing_users()
+            raise TaskError(f"{error}; it may be that {lack}" if lack else str(error)) from None
         finally:
             await box.close()
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from openclaw_rl.envs.sandbox.box import BoxLimits
@@ -131,6 +131,16 @@ async def test_a_tree_is_copied_out_without_what_could_harm(boxes: Boxes, tmp_pa
     assert (tmp_path / "file").read_bytes() == b"one"
 
 
+async def test_what_is_mounted_in_a_folder_is_not_part_of_it(boxes: Boxes, tmp_path: Path) -> None:
+    for name in ("tree", "shown"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text(name)
+    box = await boxes.open(trees={"/app": tmp_path / "tree"}, read_only={"/app/tools": tmp_path / "shown"})
+    assert (await box.run("ls /app/tools", timeout_s=30)).output == "shown\n"
+    await box.copy_out("/app", tmp_path / "copy", max_bytes=1 << 20)
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == ["tree"]
+
+
 async def test_a_copy_that_would_be_too_large_is_none(boxes: Boxes, tmp_path: Path) -> None:
     box = await boxes.open(limits=BoxLimits(disk_mb=16))
     await box.run("mkdir /w; truncate -s 15M /w/sparse; mkdir /many; cd /many; touch $(seq 500)", timeout_s=60)
@@ -180,6 +190,10 @@ async def test_a_copy_that_nobody_waits_for_ends(boxes: Boxes, tmp_path: Path) -
     assert await box.read("/etc/hostname", max_bytes=10) == b"box\n"
 
 
+@example([".."], 0)
+@example(["..", ".."], 1)
+@example(["..", "a"], 0)
+@example(["a", ".."], 1)
 @given(st.lists(st.sampled_from(["a", "b", ".", "..", "", "c"]), min_size=1, max_size=6), st.integers(0, 3))
 def test_a_link_stays_inside_only_if_no_step_of_it_can_leave(parts: list[str], depth: int) -> None:
     """Whatever links it passes on its way: at worst each of them leads to the top, so no step up may follow one."""

@@ -167,7 +167,9 @@ def test_a_whole_step_is_that_of_our_own_network(
         given = replace(given, exercises=(exercise(),), anchors=((1, 5, 6),), stop_token_ids=(2,))
         report = trainer.step(given, made)
         assert report.state == "done"
-        metrics.append({name: value for name, value in report.metrics.items() if not name.startswith(("step/", "time/"))})
+        metrics.append(
+            {name: value for name, value in report.metrics.items() if not name.startswith(("step/", "time/"))}
+        )
         gradients.append(named_gradients(trainer, target / "v2"))
         weights.append(load_file(target / "v2" / WEIGHTS / "adapter_model.safetensors"))
     assert metrics[0] == pytest.approx(metrics[1], rel=1e-3, abs=1e-5)
