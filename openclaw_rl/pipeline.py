@@ -16,6 +16,9 @@
     expire     idle sessions        ended sessions, skips           the next expiry          the clock
     retention  old, ended sessions  free, overwritten pages         one transaction each     the clock
     erase      traces of deletions  pages and a log without them    readers                  the clock
+    warm       the first turn       a judge and a trainer that  the engine, the trainer  the store
+                                    are ready, what the gate
+                                    compares with
     judge      next states,         judgements                      the judge                the store, the clock
                feedback
     credit     judgements           samples, or skips               rendering, in threads    the store, the clock
@@ -52,19 +55,21 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config
-from openclaw_rl.errors import EngineUnavailable
+from openclaw_rl.errors import EngineUnavailable, TrainError
 from openclaw_rl.gateway.access.retention import expire_sessions, let_go
-from openclaw_rl.protocols import EngineHost
+from openclaw_rl.protocols import EngineHost, LearningStore
 from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.release.undo.commands import Serving
 from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
+from openclaw_rl.types import LOCAL_USER
 from openclaw_rl.wiring.commands import make_commands
 from openclaw_rl.wiring.envs import Trying, collecting, held_out
 from openclaw_rl.wiring.foundation import check_settings, lay_foundation, open_store, prepare_run_dir, write_private
 from openclaw_rl.wiring.learning import (
     make_credit_loop,
     make_judging,
+    make_rehearsal,
     make_release,
     make_train_loop,
     make_trainer,
@@ -160,6 +165,8 @@ async def run(
                 )
                 start("train", _train(releaser, training))
                 start("prepare", _prepare(releaser, idle_lines))
+                rehearse = partial(trainer.rehearse, make_rehearsal(config, foundation.renderer))
+                start("warm", _warm(lessons, judging.prepared, rehearse, idle_lines))
 
             commands = make_commands(
                 config,
@@ -227,6 +234,22 @@ async def _prepare(releaser: Releaser, idle_lines: asyncio.Queue[str]) -> None:
     """While a line waits for samples, the gate asks its live version what it will compare the next one with."""
     while True:
         await releaser.prepare(await idle_lines.get())
+
+
+async def _warm(
+    lessons: LearningStore,
+    prepare_judges: Callable[[], Awaitable[None]],
+    rehearse: Callable[[], Awaitable[None]],
+    idle_lines: asyncio.Queue[str],
+) -> None:
+    """With the first turn, all that its lesson would wait for is made ready."""
+    await lessons.woken("warm").wait()
+    await prepare_judges()
+    try:
+        await rehearse()
+    except TrainError as error:
+        log.warning("the trainer is not ready yet: %s", error)  # the first step says so too, and is tried again
+    idle_lines.put_nowait(LOCAL_USER)
 
 
 def _on_signals() -> tuple[asyncio.Event, asyncio.Event]:

@@ -412,6 +412,10 @@ class Trainer(WeightsKeeper, Protocol):
 
     async def score(self, order: ScoreOrder) -> ScoreReport: ...
 
+    async def rehearse(self, order: StepOrder) -> None:
+        """Takes a step that nobody will have, so that the first real one finds the model read and kernels compiled."""
+        ...
+
     async def close(self) -> None:
         """Ends it, also in the middle of an order: whatever it was at can be ordered again."""
         ...

@@ -204,7 +204,7 @@ class TrainingConfig(Section):
         "Everyday questions added to each batch, to practise a wish about form that two conversations expressed.",
     )
     demonstrations: Literal["off", "turns", "turns_and_exercises"] = setting(
-        "off",
+        "turns",
         "Learn from answers that the base model gives with the hint before it: to the request that the hint was about, "
         "and to the everyday questions of exercises.",
     )
@@ -213,7 +213,7 @@ class TrainingConfig(Section):
     )
     seed: NonNegativeInt = setting(0, "Seed of every random choice in training.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in, to save memory.")
-    learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
+    learning_rate: PositiveFloat = setting(5e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(
@@ -300,7 +300,7 @@ class TrainingConfig(Section):
         "student", "Whose top-k tokens distillation moves."
     )
     distillation: Literal["topk", "token", "reverse_kl", "forward_kl"] = setting(
-        "topk",
+        "forward_kl",
         "How the teacher is distilled: the gaps of the top-k tokens, those of the sampled tokens, the reverse KL, or "
         "the forward KL to the teacher's own likeliest tokens.",
     )

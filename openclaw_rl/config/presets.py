@@ -22,6 +22,8 @@ _PUBLISHED: Mapping[str, Any] = {
     "advantage": "raw",
     "binary_weight": 1.0,
     "unhinted_opd": True,
+    "distillation": "topk",
+    "demonstrations": "off",
     "hint_placement": "last_user",
     "truncated": "score",
     "claims": "learn",

@@ -2,9 +2,9 @@
 
     FOLDER/v3/weights, FOLDER/v3/trainer     a checkpoint: what engines load, and what the next step needs besides
 
-The worker starts with the first order, and again after it died. Orders and reports are private files (wire.py): a line
-to the worker names them, its answer says that the report is there. Both are removed when the report was read; what a
-crash left of them is removed when the next trainer is made. Knows no tensors.
+The worker starts with the first order or its rehearsal, and again after it died. Orders and reports are private files
+(wire.py): a line to the worker names them, its answer says that the report is there. Both are removed when the report
+was read; what a crash left of them is removed when the next trainer is made. Knows no tensors.
 """
 
 from __future__ import annotations
@@ -138,6 +138,10 @@ class LocalTrainer(LocalWeights):
         report = await self._order(order)
         assert isinstance(report, ScoreReport)
         return report
+
+    async def rehearse(self, order: StepOrder) -> None:
+        """The worker takes the step and writes nothing."""
+        await self._order(order)
 
     async def _order(self, order: Order, target: Path | None = None) -> Report:
         async with self._one_at_a_time:

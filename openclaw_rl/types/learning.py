@@ -299,8 +299,9 @@ class Credit:
 Stage = Literal["judge", "credit"]
 
 
-Topic = Literal["judge", "credit", "train", "watch"]
-"""What a loop is woken for: evidence, a judgement, a sample, a turn or verdict that says something of a version."""
+Topic = Literal["warm", "judge", "credit", "train", "watch"]
+"""What a loop is woken for: a turn, evidence, a judgement, a sample, a turn or verdict that says something of a
+version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

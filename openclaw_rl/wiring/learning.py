@@ -18,6 +18,7 @@ from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
+from openclaw_rl.judge.heads import HeadsJudge
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.registry import JUDGES, ServedModel, judges_in, make_judges
 from openclaw_rl.judge.rules import form_words
@@ -47,7 +48,19 @@ from openclaw_rl.train.anchor_prompts import ANCHORS
 from openclaw_rl.train.loop import LoopSettings, TrainLoop
 from openclaw_rl.train.planning import Planner
 from openclaw_rl.train.registry import make_keeper, new_trainer
-from openclaw_rl.types import Credit, JudgedTurn, Message, Sample, Skip, Step, Version
+from openclaw_rl.types import (
+    BASE_VERSION,
+    Candidate,
+    Credit,
+    JudgedTurn,
+    Message,
+    Sample,
+    Skip,
+    Step,
+    StepOrder,
+    Version,
+    VersionSpan,
+)
 from openclaw_rl.wiring.foundation import Foundation
 
 
@@ -75,6 +88,12 @@ class JudgingParts:
     loop: JudgeLoop
     judges: Sequence[Judge]
     host: EngineHost | None
+
+    async def prepared(self) -> None:
+        """Waits for what judges have to load."""
+        for judge in self.judges:
+            if isinstance(judge, HeadsJudge):
+                await judge.prepared()
 
     async def close(self) -> None:
         for judge in self.judges:
@@ -195,6 +214,44 @@ def make_train_loop(
         practice=Practice(renderer, form_words, num_exercises=training.exercises),
         on_step=on_step,
         on_waiting=on_waiting,
+    )
+
+
+def make_rehearsal(config: Config, renderer: Renderer) -> StepOrder:
+    """A step like those to come, on words that nobody said: one fixed prompt, answered with another one."""
+    prompt, said = (
+        tuple(renderer.render([Message(role="user", content=text)], (), {})) for text in (ANCHORS[0], " ".join(ANCHORS))
+    )
+    sample = Sample(
+        id="rehearsal",
+        line="rehearsal",
+        kind="turn",
+        session="",
+        index=0,
+        prompt_index=0,
+        created_at=0.0,
+        prompt_ids=prompt,
+        response_ids=said,
+        loss_mask=(True,) * len(said),
+        advantages=(1.0,) * len(said),
+        logprobs=(0.0,) * len(said),
+        temperature=1.0,
+        on_policy=True,
+        reward=1.0,
+        w_rl=1.0,
+        w_opd=1.0,
+        candidates=(Candidate(hint="", num_shared=0, suffix_ids=prompt),),
+        version_spans=(VersionSpan(BASE_VERSION, 0, len(said)),),
+    )
+    return StepOrder(
+        line=sample.line,
+        number=1,
+        parent=None,
+        parent_number=0,
+        seed=0,
+        settings={**config.training.model_dump(mode="json"), "num_epochs": 1},
+        samples=(sample,),
+        stop_token_ids=tuple(renderer.stop_token_ids),
     )
 
 

@@ -21,6 +21,8 @@ class StubTrainer(LocalWeights):
     async def score(self, order: ScoreOrder) -> ScoreReport:
         raise NotImplementedError
 
+    async def rehearse(self, order: StepOrder) -> None: ...
+
     async def close(self) -> None: ...
 
 

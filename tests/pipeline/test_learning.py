@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from openclaw_rl.store import StoreReader
@@ -11,6 +12,11 @@ from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.timeout(240)
+
+
+def has_trainer(server: Server) -> bool:
+    assert server.process is not None
+    return any("openclaw_rl.train.worker" in one.cmdline() for one in psutil.Process(server.process.pid).children())
 
 
 def test_a_correction_changes_the_weights_that_answer(tmp_path: Path) -> None:
@@ -27,6 +33,7 @@ def test_a_correction_changes_the_weights_that_answer(tmp_path: Path) -> None:
         asked = [{"role": "user", "content": "what is rain"}]
         first = server.chat(asked, max_tokens=12)
         assert first.headers["X-OpenClaw-RL-Version"] == "v0"
+        server.wait_until(lambda: has_trainer(server))  # with the first turn, before there is anything to learn
         said = first.json()["choices"][0]["message"]["content"]
         corrected = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "no, shorter please"}]
         server.chat(corrected, max_tokens=12)

@@ -38,15 +38,22 @@ class Gate:
         self._measuring = asyncio.Lock()
 
     async def prepare(self, parent: Version | None) -> None:
-        """Measures what the next candidate will be compared with: `parent`, which is loaded, and the base model."""
+        """Measures what the next quick check compares with: `parent`, which is loaded, and the base model.
+
+        A check that comes meanwhile waits for one part of this at most.
+        """
         label = BASE_VERSION if parent is None else parent.label
         probes = PROBES_BY_KIND["user" if parent is None else line_kind(parent.line)]
-        async with self._measuring:
-            for version in dict.fromkeys((BASE_VERSION, label)):
-                if probes.chat:
-                    await self._tools.prober.frozen(version)
-                if probes.capability and self._tools.knowledge.items:
-                    await self._tools.knowledge.known(version, parent)
+        versions = dict.fromkeys((BASE_VERSION, label))
+        for version in versions if probes.chat else ():
+            async with self._measuring:
+                await self._tools.prober.begun(version)
+                if self._proving is not None and version == label:
+                    await self._proving.passages(label)
+        for part in self._tools.knowledge.parts if probes.capability else ():
+            for version in versions:
+                async with self._measuring:
+                    await self._tools.knowledge.ask_ahead(version, parent, part)
 
     async def quick(self, candidate: Version, parent: Version | None, confirmed: Version | None) -> GateReport:
         """Both others are loaded; None is the base model. `TrainError` if the trainer cannot say how far it is."""

@@ -1,8 +1,8 @@
 """What versions know, question by question; and whether a candidate knows less than those before it.
 
 Every question is asked of a version once: what was found is kept, in memory and in the reports of versions. The quick
-check asks in a mixed order and stops as soon as a loss can be ruled out; the full check asks the rest. A loss counts if
-it exceeds its limit and is more than chance explains.
+check asks candidate, parent and base model in a mixed order, and stops as soon as a loss can be ruled out; the full
+check asks the rest. A loss counts if it exceeds its limit and is more than chance explains.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.evaluation import capability
@@ -46,6 +46,8 @@ class Knowledge:
         self._limits = limits
         self.items = spread(capability.load_items() if items is None else items, limits.capability_items)
         self._order = random.Random(0).sample(range(len(self.items)), len(self.items))
+        self.parts = [self._order[at : at + _PART] for at in range(0, len(self._order), _PART)]
+        """The items by their numbers, in the order in which the quick check asks them."""
         self._found: dict[str, dict[int, bool]] = {}
         """By version, by item: whether it was right, as far as it was asked."""
         text = "\n".join((model_id, *(item.question for item in self.items)))
@@ -60,6 +62,12 @@ class Knowledge:
         return CapabilityResult(
             version=label, items=self.items, right=tuple(found[at] for at in range(len(self.items)))
         )
+
+    async def ask_ahead(self, label: str, reported_by: Version | None, part: Sequence[int]) -> None:
+        """Asks a version one of the `parts`, as far as it was not asked yet."""
+        found = self._kept(label)
+        found.update(self._reported(label, reported_by))
+        await self._ask(label, [item for item in part if item not in found])
 
     async def check(self, report: GateReport, label: str, before: Version | None) -> None:
         """Asks everything, of the candidate, the version before it and the base model; adds a measure."""
@@ -99,21 +107,24 @@ class Knowledge:
         }
 
     async def check_quickly(self, report: GateReport, label: str, before: Version | None) -> None:
-        """The same, but asks the candidate no more than it takes to rule a loss out."""
+        """The same, but asks each of the three no more than it takes to rule a loss out."""
         limits = self._limits
-        was, base = await self.known(_label(before), before), await self.known(BASE_VERSION, before)
+        was, base, found = self._kept(_label(before)), self._kept(BASE_VERSION), self._kept(label)
+        was.update(self._reported(_label(before), before))
+        base.update(self._reported(BASE_VERSION, before))
         compared = ((was, limits.max_capability_loss), (base, limits.max_capability_loss_from_base))
-        found = self._kept(label)
-        for at in range(0, len(self._order), _PART):
-            await self._ask(label, [item for item in self._order[at : at + _PART] if item not in found])
-            asked = self._order[: at + _PART]
+        asked: list[int] = []
+        for part in self.parts:
+            for version, known in ((_label(before), was), (BASE_VERSION, base), (label, found)):
+                await self._ask(version, [item for item in part if item not in known])
+            asked += part
             if all(_is_no_loss(_flips(asked, one, found), limit) for one, limit in compared):
                 report.measures.append(
                     GateMeasure(
                         name="capability",
                         candidate=_share([found[item] for item in asked]),
-                        parent=_share([was.right[item] for item in asked]),
-                        base=_share([base.right[item] for item in asked]),
+                        parent=_share([was[item] for item in asked]),
+                        base=_share([base[item] for item in asked]),
                         limit=f"no loss, told by {len(asked)} of {len(self._order)} questions",
                     )
                 )
@@ -145,9 +156,9 @@ def _label(version: Version | None) -> str:
     return BASE_VERSION if version is None else version.label
 
 
-def _flips(asked: Sequence[int], was: CapabilityResult, now: dict[int, bool]) -> list[int]:
+def _flips(asked: Sequence[int], was: Mapping[int, bool], now: Mapping[int, bool]) -> list[int]:
     """1 for a question that was lost, -1 for one that was won, 0 for all others."""
-    return [int(was.right[item]) - int(now[item]) for item in asked]
+    return [int(was[item]) - int(now[item]) for item in asked]
 
 
 def _is_no_loss(flips: Sequence[int], limit: float) -> bool:

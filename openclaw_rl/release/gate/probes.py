@@ -6,7 +6,8 @@
 `PROBES_BY_KIND` says which of them a line's kind asks for.
 
 Answers are greedy, so that two of them differ only where the versions do. Those of a version to the frozen prompts are
-kept while it may be compared with: a release then costs the answers of one version. Knows tokens and texts; what an
+kept while it may be compared with: a release then costs the answers of one version. The quick check asks some of these
+prompts and hears how the answers begin. Knows tokens and texts; what an
 answer is worth is behaviour.py's.
 """
 
@@ -97,6 +98,12 @@ PROBES_BY_KIND: Mapping[LineKind, Probes] = {
     "environment": Probes(chat=False, capability=False),
 }
 
+CHOSEN = (0, 2, 5, 7, 10, 13, 16, 18)
+"""Frozen probes that the quick check asks: facts, advice, a sentence, a note, and two with tools."""
+
+BEGUN_TOKENS = 48
+"""Longest answer to one of these."""
+
 _NUM_TOP = 8
 """Alternatives from which the entropy of a step is estimated; the rest counts as one."""
 
@@ -157,25 +164,44 @@ def replayed_probes(turns: Sequence[ReplayedTurn]) -> tuple[Probe, ...]:
 
 
 class Prober:
-    """Asks one engine. `max_tokens` is the longest answer."""
+    """Asks one engine. `max_tokens` is the longest answer, `begun_tokens` the longest one of the quick check."""
 
     def __init__(self, engine: Engine, renderer: Renderer, probes: Sequence[Probe], *, max_tokens: int) -> None:
         self._engine = engine
         self._renderer = renderer
         self._probes = tuple(probes)
         self._max_tokens = max_tokens
+        self.begun_tokens = min(BEGUN_TOKENS, max_tokens)
         self._kept: OrderedDict[str, tuple[ProbeAnswer, ...]] = OrderedDict()
+        self._begun: OrderedDict[str, tuple[ProbeAnswer, ...]] = OrderedDict()
 
     async def frozen(self, version: str) -> tuple[ProbeAnswer, ...]:
         """The answers of a version, which is loaded, to those of the frozen probes that its window has room for."""
         if version not in self._kept:
-            window = (await self._engine.state()).context_window - self._max_tokens
-            fitting = [probe for probe in self._probes if len(probe.prompt_ids) <= window]
-            self._kept[version] = await self.ask(fitting, version)
-            if len(self._kept) > _NUM_KEPT:
-                self._kept.popitem(last=False)
+            fitting = await self._fitting()
+            begun = zip(CHOSEN, self._begun.get(version, ()), strict=False)  # a small window has room for fewer
+            whole = {at: answer for at, answer in begun if not answer.is_cut}
+            rest = iter(await self.ask([probe for at, probe in enumerate(fitting) if at not in whole], version))
+            answers = tuple(whole.get(at) or next(rest) for at in range(len(fitting)))
+            _keep(self._kept, version, answers)
         self._kept.move_to_end(version)
         return self._kept[version]
+
+    async def begun(self, version: str) -> tuple[ProbeAnswer, ...]:
+        """How its answers to the chosen ones of the frozen probes begin; a small window has room for fewer of them."""
+        if version in self._kept:
+            answers = await self.frozen(version)
+            return tuple(self._beginning(answers[at]) for at in CHOSEN if at < len(answers))
+        if version not in self._begun:
+            fitting = await self._fitting()
+            chosen = [fitting[at] for at in CHOSEN if at < len(fitting)]
+            _keep(self._begun, version, await self.ask(chosen, version, max_tokens=self.begun_tokens))
+        self._begun.move_to_end(version)
+        return self._begun[version]
+
+    async def _fitting(self) -> list[Probe]:
+        window = (await self._engine.state()).context_window - self._max_tokens
+        return [probe for probe in self._probes if len(probe.prompt_ids) <= window]
 
     async def ask(
         self, probes: Sequence[Probe], version: str, *, max_tokens: int | None = None
@@ -184,16 +210,16 @@ class Prober:
         most = self._max_tokens if max_tokens is None else max_tokens
         return tuple(await asyncio.gather(*(self._answer(probe, version, most) for probe in probes)))
 
-    def begun(self, answer: ProbeAnswer, max_tokens: int) -> ProbeAnswer:
-        """What it would have been with so many tokens at most: it is greedy, so that is how it begins."""
-        if len(answer.token_ids) <= max_tokens:
+    def _beginning(self, answer: ProbeAnswer) -> ProbeAnswer:
+        """What a short answer would have been: it is greedy, so it begins alike."""
+        if len(answer.token_ids) <= (most := self.begun_tokens):
             return answer
-        ids = answer.token_ids[:max_tokens]
+        ids = answer.token_ids[:most]
         return replace(
             answer,
             token_ids=ids,
-            logprobs=answer.logprobs[:max_tokens],
-            entropies=answer.entropies[:max_tokens],
+            logprobs=answer.logprobs[:most],
+            entropies=answer.entropies[:most],
             text=self._renderer.decode(ids),
             is_cut=True,
         )
@@ -245,6 +271,12 @@ class Prober:
             entropies=tuple(map(_entropy, tops)),
             is_cut=deltas[-1].finish_reason == "length",
         )
+
+
+def _keep(kept: OrderedDict[str, tuple[ProbeAnswer, ...]], version: str, answers: tuple[ProbeAnswer, ...]) -> None:
+    kept[version] = answers
+    if len(kept) > _NUM_KEPT:
+        kept.popitem(last=False)
 
 
 def _entropy(top: Sequence[TokenLogprob]) -> float:

@@ -62,7 +62,7 @@ class Proving:
         cannot say.
         """
         label = BASE_VERSION if parent is None else parent.label
-        proving = _passages(await self._prober.frozen(label), self._min_tokens)
+        proving = await self.passages(label)
         passages = (*proving, *also)
         report = await self._trainer.score(
             ScoreOrder(
@@ -82,6 +82,13 @@ class Proving:
             sha256=report.sha256,
         )
         return self._reading
+
+    async def passages(self, label: str) -> list[Passage]:
+        """What a version that answers says to frozen probes: as much as the proof of the next one needs."""
+        answers = await self._prober.begun(label)
+        if sum(len(answer.token_ids) for answer in answers) < self._min_tokens:
+            answers = await self._prober.frozen(label)
+        return _passages(answers, self._min_tokens)
 
     async def prove(self, candidate: Version, parent: Version | None) -> Proof:
         """Both are loaded; no parent is the base model. `TrainError` if the trainer cannot say."""

@@ -12,17 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from openclaw_rl.release.gate.probes import ProbeAnswer, replayed_probes
+from openclaw_rl.release.gate.probes import replayed_probes
 from openclaw_rl.release.gate.proving import Proving
 from openclaw_rl.release.gate.rules import Answers
 from openclaw_rl.release.gate.trial import Tools, Trial, drift_measure, worst_prompt_measure
 from openclaw_rl.types import BASE_VERSION, ReplayedTurn, Version
-
-ANSWER_TOKENS = 48
-"""Longest answer; the kept answers of parent and base model are read up to there."""
-
-CHOSEN = (0, 2, 5, 7, 10, 13, 16, 18)
-"""Frozen probes that are asked: facts, advice, a sentence, a note, and two with tools."""
 
 REPLAYED_TOKENS = 1024
 """Of the person's last turns, prompts and replies together, as many as fit; the last two are answered too."""
@@ -60,32 +54,26 @@ class QuickCheck:
         trial.add(worst_prompt_measure("kl_turn", drift, limits))
 
     async def _behaviour(self) -> None:
-        trial, prober = self._trial, self._tools.prober
+        trial, prober, most = self._trial, self._tools.prober, self._tools.prober.begun_tokens
         own = replayed_probes(self._replayed[:_NUM_ANSWERED])
         if trial.probes.chat or not own:
-            parent, base = [await self._begun(label) for label in (trial.parent_label, BASE_VERSION)]
+            parent, base = [await prober.begun(label) for label in (trial.parent_label, BASE_VERSION)]
             asked = [*(answer.probe for answer in base), *own]
-            answers = await prober.ask(asked, trial.label, max_tokens=ANSWER_TOKENS)
+            answers = await prober.ask(asked, trial.label, max_tokens=most)
             said = Answers(candidate=answers[: len(base)], parent=parent, base=base)
         else:
             asked = list(own)
             answers, parent, base = [
-                await prober.ask(asked, label, max_tokens=ANSWER_TOKENS)
+                await prober.ask(asked, label, max_tokens=most)
                 for label in (trial.label, trial.parent_label, BASE_VERSION)
             ]
             said = Answers(candidate=answers, parent=parent, base=base)
-        await self._tools.behave(trial, said, max_tokens=ANSWER_TOKENS)
+        await self._tools.behave(trial, said, max_tokens=most)
         if not trial.report.reason:
             was = await prober.logprobs([answer.passage for answer in answers], trial.parent_label)
             names = [f"probe {at}" for at in range(len(asked))]
             drift = {name: (one.logprobs, before) for name, one, before in zip(names, answers, was, strict=True)}
             trial.add(worst_prompt_measure("kl_prompt", drift, self._tools.limits))
-
-    async def _begun(self, label: str) -> tuple[ProbeAnswer, ...]:
-        """How its kept answers to the chosen probes begin; a small window has room for fewer of them."""
-        prober = self._tools.prober
-        answers = await prober.frozen(label)
-        return tuple(prober.begun(answers[at], ANSWER_TOKENS) for at in CHOSEN if at < len(answers))
 
     async def _knowledge(self) -> None:
         if self._tools.knowledge.items and self._trial.probes.capability:

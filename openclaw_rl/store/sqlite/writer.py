@@ -347,6 +347,7 @@ class SqliteStore:
             if write.trunk is not None:
                 self._remember(write, write.trunk)
             if write.op is Op.TURN:
+                self.lessons.woken("warm").set()
                 self.lessons.woken("watch").set()
             if write.op in (Op.NEXT_STATE, Op.FEEDBACK, Op.SKIP):
                 self.lessons.woken("judge").set()

@@ -1,6 +1,7 @@
 """The trainer's worker process: a line on standard input names an order, a line on standard output answers it.
 
-    in    {"order": FILE, "report": FILE, "target": FOLDER}     the files are those of wire.py
+    in    {"order": FILE, "report": FILE, "target": FOLDER}     the files are those of wire.py; a step without a target
+                                                                is a rehearsal
     out   {"done": true}, and the report is there               or {"error": "why not"}
 
 python -m openclaw_rl.train.worker --model FOLDER --options '{"device": "auto", "threads": 2}'
@@ -22,12 +23,15 @@ from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.logs import JsonLines
-from openclaw_rl.train.wire import Report, read_order, write_report
+from openclaw_rl.train.wire import Order, Report, read_order, write_report
 from openclaw_rl.types import ScoreOrder
+
+if TYPE_CHECKING:
+    from openclaw_rl.train.worker.trainer import TorchTrainer
 
 _MAX_ERROR = 4000
 NICENESS = 6
@@ -78,10 +82,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         line = json.loads(orders.get())
         try:
             order = read_order(Path(line["order"]))
-            report: Report = (
-                trainer.score(order) if isinstance(order, ScoreOrder) else trainer.step(order, Path(line["target"]))
-            )
-            write_report(Path(line["report"]), report)
+            write_report(Path(line["report"]), _carried_out(trainer, order, line["target"]))
             answer = {"done": True}
         except (OpenClawError, OSError) as error:
             answer = {"error": str(error)[:_MAX_ERROR]}
@@ -89,6 +90,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             # The boundary of an order: a loss of somebody's own that fails is an order that cannot be carried out so.
             logging.getLogger(__name__).exception("an order failed")
             answer = {"error": repr(error)[:_MAX_ERROR]}
+
+
+def _carried_out(trainer: TorchTrainer, order: Order, target: str | None) -> Report:
+    if isinstance(order, ScoreOrder):
+        return trainer.score(order)
+    return trainer.rehearse(order) if target is None else trainer.step(order, Path(target))
 
 
 def _give_way() -> None:

@@ -103,6 +103,11 @@ class TorchTrainer:
             weights = WeightsRef.of_folder(target / WEIGHTS, folder_sha256(target / WEIGHTS))
         return StepReport(state="done", metrics={**outcome.metrics, **laps.metrics()}, weights=weights)
 
+    def rehearse(self, order: StepOrder) -> StepReport:
+        """Takes a step and forgets it: the base model is read, and what has to be compiled is. No file is written."""
+        _, outcome = self._take(order, TrainSettings.from_training(order.settings), Laps())
+        return StepReport(state="discarded", metrics=outcome.metrics, reason="a rehearsal")
+
     def score(self, order: ScoreOrder) -> ScoreReport:
         """Reads with two versions' files, as they are on the disk; the line in memory is left alone."""
         most = int(order.settings["micro_batch_tokens"] or UNPLANNED_TOKENS) // self._shrink

@@ -32,6 +32,8 @@ async def test_orders_errors_and_a_death(tmp_path: Path) -> None:
     expected = TorchTrainer(model, device=torch.device("cpu"), dtype=torch.float32).step(*order(here, 1))
     process = LocalTrainer(model, there, {"threads": torch.get_num_threads()})
     try:
+        await process.rehearse(order(there, 7)[0])
+        assert not [one for one in there.iterdir() if one.name != ".orders"], "nothing is kept of a rehearsal"
         report = await process.step(order(there, 1)[0])
         assert report.sha256 == expected.sha256, "the same bits as in this process"
         assert psutil.Process(process.pid).nice() == psutil.Process().nice() + NICENESS

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from openclaw_rl import pipeline
 from openclaw_rl.config import load_config
@@ -16,9 +17,11 @@ from openclaw_rl.engine.registry import ENGINES, EngineKind
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
+from openclaw_rl.render import load_renderer
+from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Candidate, Step, Version
 from openclaw_rl.wiring.foundation import Foundation, check_settings, model_id_of
-from openclaw_rl.wiring.learning import make_train_loop, make_trainer
+from openclaw_rl.wiring.learning import make_rehearsal, make_train_loop, make_trainer
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
 
@@ -63,6 +66,17 @@ def test_as_many_exercises_as_are_configured(renderer: Renderer, tmp_path: Path)
 
     assert num_exercises("training.exercises=3") == 3
     assert num_exercises("training.preset=reference") == 0
+
+
+def test_the_rehearsal_goes_the_way_of_a_step(tmp_path: Path) -> None:
+    model = build_tiny_model(tmp_path / "model")
+    config = load_config(overrides=(f"store.data_dir={tmp_path}",), env={}).config
+    order = make_rehearsal(config, load_renderer(model, "tiny", model))
+    trainer = TorchTrainer(model, device=torch.device("cpu"), dtype=torch.float32)
+    metrics = trainer.rehearse(order).metrics
+    assert metrics["step/samples"] == 1
+    assert metrics["gradient/norm"] > 0
+    assert {"loss/binary", "loss/opd"} <= set(metrics), "scores and hints"
 
 
 def test_a_loss_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import pytest
 
 from openclaw_rl.evaluation.capability import CapabilityItem
 from openclaw_rl.release.gate import knowledge
-from openclaw_rl.release.gate.quick import ANSWER_TOKENS, CHOSEN, REPLAYED_TOKENS
+from openclaw_rl.release.gate.probes import BEGUN_TOKENS, CHOSEN
+from openclaw_rl.release.gate.quick import REPLAYED_TOKENS
 from tests.factories.weights import folder_ref
 from tests.fakes.gate import GateRig, sensible
 from tests.fakes.release import VERSION
@@ -109,12 +111,12 @@ async def test_long_turns_are_left_to_the_full_check() -> None:
 async def test_kept_answers_are_compared_up_to_where_short_ones_end() -> None:
     rig = GateRig()
     for version in ("v0", "v1"):
-        rig.engine.policies[version] = lambda q: " ".join(f"word{n}" for n in range(ANSWER_TOKENS + 9))
+        rig.engine.policies[version] = lambda q: " ".join(f"word{n}" for n in range(BEGUN_TOKENS + 9))
     rig.limits = rig.limits.model_copy(update={"max_off_topic": 1.0})
     rig.gate = rig.new_gate()
     report = await rig.quick()
     (tokens,) = (one for one in report.measures if one.name == "tokens")
-    assert (tokens.candidate, tokens.parent, tokens.base) == (ANSWER_TOKENS,) * 3
+    assert (tokens.candidate, tokens.parent, tokens.base) == (BEGUN_TOKENS,) * 3
     (length,) = (one for one in report.measures if one.name == "length")
     assert length.candidate == 1.0
 
@@ -152,3 +154,23 @@ async def test_nobody_is_asked_about_wishes_that_stand_against_nothing() -> None
     num = rig.engine.generated.count("v0")
     await rig.quick()
     assert rig.engine.generated.count("v0") == num
+
+
+async def test_the_first_quick_check_asks_the_base_model_no_more_than_it_needs() -> None:
+    rig = rig_of(400)
+    for version in ("v0", "v1"):
+        rig.engine.policies[version] = lambda q: f"{sensible(q)} {' '.join(f'word{n}' for n in range(BEGUN_TOKENS))}"
+    assert (await rig.quick()).reason == ""
+    asked = {version: rig.engine.scored.count(version) / 4 for version in ("v0", "v1")}
+    assert asked["v0"] < 100, asked
+    assert rig.engine.generated.count("v0") == len(CHOSEN)
+
+
+async def test_a_check_does_not_wait_until_everything_is_measured_ahead() -> None:
+    rig = rig_of(400)
+    ahead = asyncio.create_task(rig.gate.prepare(None))
+    await asyncio.sleep(0)
+    report = await rig.quick()
+    assert (report.reason, ahead.done()) == ("", False)
+    await ahead
+    assert rig.engine.scored.count("v0") / 4 == pytest.approx(400, abs=len(CHOSEN)), "and nothing was asked twice"
