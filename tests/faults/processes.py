@@ -41,7 +41,7 @@ def comes_up(server: Server) -> bool:
     return False
 
 
-def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0) -> None:
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, f"waited {timeout_s:g} s in vain until {what}"

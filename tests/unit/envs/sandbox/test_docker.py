@@ -80,13 +80,13 @@ async def test_what_takes_too_long_is_ended_in_the_container_too(engine: Engine)
     for call in (box.run, box.shell):
         ran = await call("echo first; trap '' TERM; sleep 1000 & sleep 1000", timeout_s=2.0)
         assert ran == Ran(exit_code=None, output="first\n")
-        assert (await box.run("pgrep sleep || echo none", timeout_s=30)).output == "none\n"
+        assert (await box.run("pgrep -r D,R,S sleep || echo none", timeout_s=30)).output == "none\n"
     task = asyncio.create_task(box.run("touch /tmp/begun; sleep 1000", timeout_s=60))
     await box.run("until [ -e /tmp/begun ]; do sleep 0.02; done", timeout_s=30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await box.run("pgrep sleep || echo none", timeout_s=30)).output == "none\n"
+    assert (await box.run("pgrep -r D,R,S sleep || echo none", timeout_s=30)).output == "none\n"
 
 
 async def test_files_go_in_and_come_out(engine: Engine, tmp_path: Path) -> None:
