@@ -91,7 +91,7 @@ def trained(name: str, label: str, preset: str, rate: float, batch_size: int, *s
 ARMS = {
     arm.name: arm
     for arm in (
-        trained("default", "default", "default", 5e-4, 8),
+        trained("default", "default", "default", *TUNED["default"]),
         trained("reference", "reference, tuned", "reference", *TUNED["reference"]),
         trained("published", "reference, as published", "reference", 1e-5, 16),
         trained("grpo", "default, scores only", "default", *TUNED["default"], "training.method=binary"),

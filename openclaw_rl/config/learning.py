@@ -213,7 +213,7 @@ class TrainingConfig(Section):
     )
     seed: NonNegativeInt = setting(0, "Seed of every random choice in training.")
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in, to save memory.")
-    learning_rate: PositiveFloat = setting(5e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
+    learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
     max_steps: PositiveInt | None = setting(None, "Stop training after this many steps; null = never.")
     num_epochs: PositiveInt = setting(
