@@ -1,10 +1,10 @@
 """What heads make of a reaction, and what the rules read in it -> a verdict, and what of it rests on somebody's word.
 
-    the score   the heads where they are sure; else the plain praise or blame that the rules read; else nobody's, as is
-                one where the two contradict each other
-    the hint    what the person wrote, word for word, where the hint head hears a correction or a wish in it
-    a claim     a reaction about the matter: neither its score is learned nor its words, but for those about the form;
-                nor a score of an answer to a question of fact, or of what stands on a claim (rules/claims.py)
+the score   the heads where they are sure; else the plain praise or blame that the rules read; else nobody's, as is
+            one where the two contradict each other
+the hint    what the person wrote, word for word, where the hint head hears a correction or a wish in it
+a claim     a reaction about the matter: neither its score is learned nor its words, but for those about the form;
+            nor a score of an answer to a question of fact, or of what stands on a claim (rules/claims.py)
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from openclaw_rl.judge.heads.model import (
     Heads,
     HiddenHeads,
     model_digest,
-    shipped_grams,
     shipped_file,
+    shipped_grams,
 )
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.judge.heads.states import States

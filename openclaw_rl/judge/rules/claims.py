@@ -18,7 +18,7 @@ from itertools import takewhile
 from openclaw_rl.judge.rules.clauses import MOVES_ON
 from openclaw_rl.judge.rules.language import load_languages
 from openclaw_rl.judge.rules.matter import asks_fact, is_about, shows_code
-from openclaw_rl.judge.rules.reactions import last_said, read_findings, sign_of, told_in
+from openclaw_rl.judge.rules.reactions import last_said, read_findings, sign_of, stated_in, told_in
 from openclaw_rl.judge.rules.similarity import content
 from openclaw_rl.judge.rules.wording import clean, read_words
 from openclaw_rl.types import Evidence, Message
@@ -33,7 +33,7 @@ class Standing:
     is_fact: bool
     shows_code: bool
     told: tuple[str, ...]
-    """What was told to be remembered, or in the request itself."""
+    """What was told to be remembered, or in the request itself, or stated of a reply before."""
     earlier: tuple[tuple[str, str, str], ...]
     """The reactions before: request, reply and what was said."""
 
@@ -44,12 +44,15 @@ def standing_of(evidence: Evidence) -> Standing:
         return Standing(True, False, False, (), ())
     question, before = last_said(evidence.request), (*evidence.history, *evidence.request)
     is_code = shows_code(evidence.reply.content, question)
+    told = [text for message in before if message.role == "user" for text in told_in(message.content, question)]
+    earlier = tuple(_reactions(before))
+    stated = [text for request, reply, said in earlier for text in stated_in(said, request, reply)]
     return Standing(
         is_free=False,
         is_fact=not is_code and _is_of_fact(before, evidence.reply.content),
         shows_code=is_code,
-        told=tuple(text for message in before if message.role == "user" for text in told_in(message.content, question)),
-        earlier=tuple(_reactions(before)),
+        told=(*told, *stated),
+        earlier=earlier,
     )
 
 

@@ -59,12 +59,12 @@ def requests(reading: Reading) -> list[Finding] | None:
     leads_over = grammar["next"].search(opener) is not None
     if not head or "shield" in at_head:
         return None
+    again = any(f.category == "redo" for f in reading.found)
     if grammar["prohibit"].match(head) or (grammar["revise"].match(head) and not leads_over):
-        again = any(f.category == "redo" and f.start <= start and f.end == len(clause.low) for f in reading.found)
         return [Finding("redo" if again else "change request", -1, clause.low)]
-    if grammar["task"].match(head) or leads_over:
+    if grammar["task"].match(head) or (leads_over and not reading.found):
         before = [f for f in reading.found if f.start < start]
-        return [*from_phrases(reading, before), moves_on(reading)]
+        return [Finding("redo", -1, clause.low)] if again else [*from_phrases(reading, before), moves_on(reading)]
     is_fragment = len(head) <= MAX_FRAGMENT and grammar["fragment"].match(head)
     if is_fragment and not (reading.attached or scene.asked or clause.asked or at_head & (NEGATIVE | POSITIVE)):
         return [Finding("change request", -1, clause.low)]

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from openclaw_rl.judge.rules.language import Language, Lexicon, PhraseFound
-from openclaw_rl.judge.rules.wording import Clause, Words
+from openclaw_rl.judge.rules.wording import Clause
 from openclaw_rl.types.learning import Score
 
 MAX_QUESTION = 400
@@ -72,12 +72,12 @@ class Reading:
 
     clause: Clause
     found: list[PhraseFound]
-    words: Words
     scene: Scene
     opening: bool
     """It opens the message."""
     attached: bool
     """A request, a question or a report precedes it in its sentence; a fragment belongs to that."""
+
     @property
     def low(self) -> str:
         return self.clause.low

@@ -35,12 +35,12 @@ def form_words(hint: str) -> frozenset[str]:
     low = hint.lower()
     for language in load_languages()[1]:
         words = frozenset(language.grammar["form"].findall(low))
-        if words and not _says_more(low, language):
+        if words and not says_more(low, language):
             return words
     return frozenset()
 
 
-def _says_more(low: str, language: Language) -> bool:
+def says_more(low: str, language: Language) -> bool:
     """Whether a text has words beside those for the form."""
     form, saying, *others = (language.grammar[key] for key in ("form", "saying", "counted", "answering"))
     left = saying.sub(" ", form.sub(" ", low))

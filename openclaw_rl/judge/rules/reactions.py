@@ -6,13 +6,13 @@ Findings do not decide: `score_of` weighs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from openclaw_rl.judge.rules.clauses import MOVES_ON, NEGATIVE, read_clause
 from openclaw_rl.judge.rules.findings import Finding, Reading, Scene
-from openclaw_rl.judge.rules.language import PhraseFound, load_languages, load_table
-from openclaw_rl.judge.rules.matter import is_given, is_told
+from openclaw_rl.judge.rules.language import load_languages, load_table
+from openclaw_rl.judge.rules.matter import is_given, is_told, says_more
 from openclaw_rl.judge.rules.similarity import asks_again, content
 from openclaw_rl.judge.rules.wording import MAX_CLAUSE, Clause, Words, clean, read_words
 from openclaw_rl.types.learning import Evidence, Score
@@ -37,7 +37,8 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     spoken = "\n".join(line for line in clean(text).split("\n") if not _TRACE.search(line))
     words = read_words(spoken, scene.lexicon, scene.languages)
     findings = [finding for rule in WHOLE if (finding := rule(text, words, scene))]
-    findings += _of_clauses(words, scene)
+    for clause, found in _of_clauses(words, scene):
+        findings += [*(_sarcasm(clause, scene) if clause.first else []), *found]
     if words.unread:
         findings.append(Finding(UNREAD, 0, strength=-1))
     if words.brings:
@@ -109,25 +110,31 @@ def _clauses(text: str) -> tuple[Clause, ...]:
     return read_words(clean(text), *load_languages()).clauses
 
 
-def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
-    findings: list[Finding] = []
+def stated_in(text: str, request: str, reply: str) -> list[str]:
+    """The clauses of a reaction that state something beside the form of the reply: no praise, question or next task."""
+    scene = Scene(request, reply, *load_languages())
+    clauses = _of_clauses(read_words(clean(text), scene.lexicon, scene.languages), scene)
+    return [
+        clause.rest
+        for clause, found in clauses
+        if not (clause.asked or any(f.sign > 0 for f in found)) and says_more(clause.low, clause.language)
+    ]
+
+
+def _of_clauses(words: Words, scene: Scene) -> Iterator[tuple[Clause, list[Finding]]]:
     attached = False
     for number, clause in enumerate(words.clauses):
-        if clause.first:
-            attached = False
-            findings += _sarcasm(clause, scene)
+        attached = attached and not clause.first
         reading = Reading(
             clause=clause,
             found=scene.lexicon.find(clause.low),
-            words=words,
             scene=scene,
             opening=number == 0,
             attached=attached,
         )
-        new, acted = read_clause(reading)
+        found, acted = read_clause(reading)
         attached = attached or acted
-        findings += new
-    return findings
+        yield clause, found
 
 
 def _sarcasm(clause: Clause, scene: Scene) -> list[Finding]:
