@@ -32,7 +32,7 @@ from openclaw_rl.judge.heads.fit import read_states
 from openclaw_rl.judge.heads.model import GramHeads, Heads, HiddenHeads, Opinion
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.judge.heads.states import States, middle_layer
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import HiddenReader, Judge
 from openclaw_rl.render import load_renderer

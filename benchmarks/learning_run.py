@@ -32,7 +32,7 @@ from openclaw_rl.evaluation.exam import Exam
 from openclaw_rl.evaluation.questions import Question, load_questions
 from openclaw_rl.evaluation.sessions import SessionRecord, run_session
 from openclaw_rl.evaluation.users import SimulatedUser, load_user, questions_for
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Message, Version
 from openclaw_rl.views.versions import live_number
 

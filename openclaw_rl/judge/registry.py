@@ -11,14 +11,13 @@ from openclaw_rl.config.learning import JudgeName
 from openclaw_rl.errors import ConfigError, JudgeError
 from openclaw_rl.judge.auto import AutoJudge
 from openclaw_rl.judge.function import FunctionJudge
-from openclaw_rl.judge.heads import HeadsJudge
+from openclaw_rl.judge.heads import HeadsJudge, RulesJudge
 from openclaw_rl.judge.heads.fit import heads_for
 from openclaw_rl.judge.heads.model import Heads
 from openclaw_rl.judge.heads.states import States, middle_layer
 from openclaw_rl.judge.model.endpoint import EndpointAsker
 from openclaw_rl.judge.model.panel import Asker, PanelJudge
 from openclaw_rl.judge.model.sampled import EngineAsker
-from openclaw_rl.judge.rules import RulesJudge
 from openclaw_rl.protocols import Engine, HiddenReader, Judge, Renderer
 from openclaw_rl.redaction import redact
 from openclaw_rl.types import BASE_VERSION

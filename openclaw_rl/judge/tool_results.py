@@ -43,20 +43,13 @@ _WRAPPERS = ("result", "data", "response", "output", "body", "content")
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaHint:
-    """An instruction that the offered schemas could have given: its form in the word lists, and the names in it."""
-
-    form: str
-    names: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """How one call went, and by which rule."""
 
     kind: Kind
     rule: str
-    hint: SchemaHint | None = None
+    hint: str = ""
+    """What the offered schemas said of the call before it was made."""
 
 
 def read_result(message: Message, evidence: Evidence, *, caller: Message | None = None) -> Result:
@@ -66,7 +59,7 @@ def read_result(message: Message, evidence: Evidence, *, caller: Message | None 
         return Result("empty", "no output")
     call = _call_of(message, (caller or evidence.reply).tool_calls)
     kind, rule = _of_json(message.content) or (_of_reading(text) if _only_reads(message, call) else _of_text(text))
-    return Result(kind, rule, schema_hint(text, call, evidence.tools) if kind == "error" else None)
+    return Result(kind, rule, schema_hint(text, call, evidence.tools) if kind == "error" else "")
 
 
 def is_at_fault(message: Message) -> bool:
@@ -199,20 +192,22 @@ def _only_reads(message: Message, call: ToolCall | None) -> bool:
     return only_reads(call or ToolCall(id="", name=message.name or "", arguments=""))
 
 
-def schema_hint(text: str, call: ToolCall | None, tools: Sequence[Tool]) -> SchemaHint | None:
-    """What an error says about the call that the offered schemas said before it; None where it is news."""
+def schema_hint(text: str, call: ToolCall | None, tools: Sequence[Tool]) -> str:
+    """What an error says about the call that the offered schemas said before it; empty where it is news."""
     offered = {tool.name: tool for tool in tools}
     unknown = _says("unknown_tool").search(text)
     if unknown and offered and (name := _first_group(unknown)) not in offered:
-        return SchemaHint("unknown_tool", (name,))
+        return f"Call only tools that are offered; `{name}` is not one of them."
     if call is None or call.name not in offered:
-        return None
+        return ""
     properties = offered[call.name].parameters.get("properties") or {}
-    for form, wanted in (("required", True), ("unexpected", False)):
-        for match in _says(form).finditer(text):
-            if (_first_group(match) in properties) is wanted:
-                return SchemaHint(form, (_first_group(match), call.name))
-    return None
+    for name in map(_first_group, _says("required").finditer(text)):
+        if name in properties:
+            return f"Pass the required argument `{name}` when calling `{call.name}`."
+    for name in map(_first_group, _says("unexpected").finditer(text)):
+        if name not in properties:
+            return f"Call `{call.name}` without `{name}`: its schema has no such argument."
+    return ""
 
 
 def _first_group(match: re.Match[str]) -> str:

@@ -88,7 +88,7 @@ def read_unscored(rows: ReadStore, *, num_sessions: int = 20) -> Unscored:
 def decided_by(judgement: Judgement) -> str:
     """Whose verdict it is: of a judge made of several, the one that its reason begins with."""
     first = judgement.verdict.reason.partition(":")[0]
-    return {"finding": "findings", "heads": "heads", "rules": "rules", "explicit feedback": "the person"}.get(
+    return {"finding": "findings", "heads": "heads", "n-grams": "n-grams", "rules": "rules", "explicit feedback": "the person"}.get(
         first, judgement.judge
     )
 

@@ -31,7 +31,7 @@ from benchmarks.tuning_user import Compact
 from openclaw_rl.config import TrainingConfig, load_config
 from openclaw_rl.evaluation.questions import load_questions
 from openclaw_rl.evaluation.users import Brief
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Evidence, Message, Version
 from tests.factories.weights import folder_ref
 

@@ -6,7 +6,7 @@ from benchmarks.memory_chat import HEADING, MemoryChat
 from openclaw_rl.evaluation.questions import Question
 from openclaw_rl.evaluation.sessions import run_session
 from openclaw_rl.evaluation.users import Brief, Plain
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Message
 from tests.fakes.people import Asked, FunctionChat
 

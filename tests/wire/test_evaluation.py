@@ -14,7 +14,7 @@ from openclaw_rl.evaluation.chat import ChatFailed, HttpChat
 from openclaw_rl.evaluation.questions import Question
 from openclaw_rl.evaluation.sessions import SessionRecord, run_session
 from openclaw_rl.evaluation.users import Brief, Plain
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import BASE_VERSION, Message, split_turn_id
 from tests.server import Server
 from tests.wire.asking import closed, eventually, reader, replies, stored

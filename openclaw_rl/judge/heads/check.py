@@ -9,15 +9,26 @@ from openclaw_rl.judge.heads.examples import Example
 from openclaw_rl.judge.heads.model import Opinion
 from openclaw_rl.types import Score
 
-SURE = 0.7
-"""A score with this probability is given; below it the heads are not sure."""
-
 MIN_RIGHT, MAX_WRONG, MIN_MATTER = 0.4, 0.04, 0.6
 """Shares of complaints and praise that get their sign, of those that get the opposite one, and of claims found."""
 
-MATTER = 0.3
-"""A reaction is taken for one about the matter from this probability on: a claim that is learned costs more than a
-lesson that is not."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sureness:
+    """From which probability on heads are believed: in a score, in a correction beside a bad score or with no score at
+    all, and in a claim. A claim that is learned costs more than a lesson that is not, most of all where a question of
+    fact was answered: there most that is said is about the fact."""
+
+    score: float
+    hint: float
+    lone_hint: float
+    matter: float
+    matter_of_fact: float
+
+
+OF_HEADS = Sureness(score=0.7, hint=0.5, lone_hint=0.7, matter=0.3, matter_of_fact=0.05)
+OF_GRAMS = Sureness(score=0.8, hint=0.5, lone_hint=0.7, matter=0.15, matter_of_fact=0.02)
+"""Of heads on n-grams alone, which know less. Both measured by benchmarks/heads.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +49,10 @@ class Passed:
         return f"{self.right:.0%} right, {self.wrong:.0%} wrong{claims}"
 
 
-def check_opinions(examples: Sequence[Example], opinions: Sequence[Opinion]) -> Passed:
+def check_opinions(examples: Sequence[Example], opinions: Sequence[Opinion], sure: Sureness = OF_HEADS) -> Passed:
     """How heads do where they are sure."""
-    scores = [one.score if one.sureness >= SURE else None for one in opinions]
-    claims = [one.matter >= MATTER for example, one in zip(examples, opinions, strict=True) if example.matter]
+    scores = [one.score if one.sureness >= sure.score else None for one in opinions]
+    claims = [one.matter >= sure.matter for example, one in zip(examples, opinions, strict=True) if example.matter]
     return check_scores(examples, scores, matter=sum(claims) / max(1, len(claims)))
 
 

@@ -20,11 +20,11 @@ from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads.check import Passed, check_opinions
 from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, Example, load
 from openclaw_rl.judge.heads.model import (
-    GramHeads,
     Heads,
     HiddenHeads,
     model_digest,
     shipped_file,
+    shipped_grams,
 )
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.judge.heads.states import States
@@ -73,7 +73,7 @@ async def check_heads(heads: Heads, states: States) -> Passed:
 
 async def heads_for(states: States, folder: Path, name: str, cache: Path) -> Heads:
     """The heads of a model: shipped, or kept from an earlier start, or fitted now. JudgeError if they do not pass."""
-    model, grams = await asyncio.to_thread(model_digest, folder), GramHeads.shipped()
+    model, grams = await asyncio.to_thread(model_digest, folder), shipped_grams()
     file = cache / f"heads-{model}.npz"
     for known in (shipped_file(name), file):
         try:

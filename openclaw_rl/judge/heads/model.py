@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 from zipfile import BadZipFile
@@ -84,6 +85,10 @@ class GramHeads:
         rows = GramMatrix([grams.features(text) for text in texts], grams.NUM_FEATURES)
         return {question: head.probabilities(rows) for question, head in self.heads.items()}
 
+    def opinions(self, reactions: Sequence[Said]) -> list[Opinion]:
+        """One for each reaction, without a model."""
+        return _opinions(self.probabilities([one.said for one in reactions]))
+
 
 @dataclass(frozen=True, slots=True)
 class HiddenHeads:
@@ -134,17 +139,27 @@ class Heads:
         """One for each reaction; `hidden_NH` are the states at the ends of their prompts."""
         by_grams = self.grams.probabilities([one.said for one in reactions])
         by_hidden = self.hidden.probabilities(hidden_NH)
-        mean = {question: (by_grams[question] + by_hidden[question]) / 2 for question in QUESTIONS}
-        return [
-            Opinion(
-                bad=float(score_C[0]),
-                neutral=float(score_C[1]),
-                good=float(score_C[2]),
-                hint=float(hint_C[1]),
-                matter=float(matter_C[1]),
-            )
-            for score_C, hint_C, matter_C in zip(mean["score"], mean["hint"], mean["matter"], strict=True)
-        ]
+        return _opinions({question: (by_grams[question] + by_hidden[question]) / 2 for question in QUESTIONS})
+
+
+def _opinions(probabilities: Mapping[str, Floats]) -> list[Opinion]:
+    rows = zip(*(probabilities[question] for question in ("score", "hint", "matter")), strict=True)
+    return [
+        Opinion(
+            bad=float(score_C[0]),
+            neutral=float(score_C[1]),
+            good=float(score_C[2]),
+            hint=float(hint_C[1]),
+            matter=float(matter_C[1]),
+        )
+        for score_C, hint_C, matter_C in rows
+    ]
+
+
+@cache
+def shipped_grams() -> GramHeads:
+    """Those of grams.npz, loaded once."""
+    return GramHeads.shipped()
 
 
 def shipped_file(model_name: str) -> Path:

@@ -1,7 +1,8 @@
-"""The judge that needs no model, with its words. The rest of the system sees what is named here, and no part of it."""
+"""What a reaction says by its words alone, without a model. The rest of the system sees what is named here, no part."""
 
 from openclaw_rl.judge.rules.claims import Standing, is_spoofed, standing_of
-from openclaw_rl.judge.rules.judge import RulesJudge
-from openclaw_rl.judge.rules.matter import form_words
+from openclaw_rl.judge.rules.matter import form_part, form_words
+from openclaw_rl.judge.rules.verdict import verdict_of
+from openclaw_rl.judge.rules.wording import own_words
 
-__all__ = ["RulesJudge", "Standing", "form_words", "is_spoofed", "standing_of"]
+__all__ = ["Standing", "form_part", "form_words", "is_spoofed", "own_words", "standing_of", "verdict_of"]

@@ -38,26 +38,6 @@ class PhraseFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
-    """The words of one style: `fault` finds fault ("too long"), `wish` asks for it ("shorter"); `hint` is for both."""
-
-    hint: str
-    fault: re.Pattern[str]
-    wish: re.Pattern[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """Words that correct a reply or object to it."""
-
-    pattern: re.Pattern[str]
-    plain: bool
-    """They count only in a statement: after "can you ..." they are part of something else."""
-    bare: bool
-    """They count also where a clause says nothing beside its phrases."""
-
-
-@dataclass(frozen=True, slots=True)
 class Language:
     """What one file says about one language; every expression meets lower-case text."""
 
@@ -67,9 +47,6 @@ class Language:
     words: frozenset[str]
     """Every word of its file that is no word of `others`."""
     grammar: Mapping[str, re.Pattern[str]]
-    styles: tuple[Style, ...]
-    corrections: tuple[Correction, ...]
-    replies: Mapping[str, str]
 
 
 class Lexicon:
@@ -215,14 +192,6 @@ def load_languages() -> tuple[Lexicon, tuple[Language, ...]]:
                 letters=re.compile(raw["letters"]),
                 words=frozenset(re.findall("[a-z]{2,}|i", texts[name].lower())) - others,
                 grammar={key: expression(value, names) for key, value in raw["grammar"].items()},
-                styles=tuple(
-                    Style(s["hint"], expression(s["fault"], names), expression(s["wish"], names)) for s in raw["styles"]
-                ),
-                corrections=tuple(
-                    Correction(expression(c, names), c.get("plain", False), c.get("bare", False))
-                    for c in raw["corrections"]
-                ),
-                replies=raw["replies"],
             )
         )
     return Lexicon(tables, spelling), tuple(languages)

@@ -16,10 +16,8 @@ not. "It is cold" may be said of the sun.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from itertools import islice
 
-from openclaw_rl.judge.rules.findings import Finding, Reading
 from openclaw_rl.judge.rules.language import Language, load_languages
 from openclaw_rl.judge.rules.similarity import content
 from openclaw_rl.judge.rules.wording import Clause, clean, is_held
@@ -37,12 +35,12 @@ def form_words(hint: str) -> frozenset[str]:
     low = hint.lower()
     for language in load_languages()[1]:
         words = frozenset(language.grammar["form"].findall(low))
-        if words and not _says_more(low, language):
+        if words and not says_more(low, language):
             return words
     return frozenset()
 
 
-def _says_more(low: str, language: Language) -> bool:
+def says_more(low: str, language: Language) -> bool:
     """Whether a text has words beside those for the form."""
     form, saying, *others = (language.grammar[key] for key in ("form", "saying", "counted", "answering"))
     left = saying.sub(" ", form.sub(" ", low))
@@ -68,24 +66,6 @@ MAX_REQUEST = 2000
 """Characters of a request that are looked at."""
 MIN_ASKED, SAME_MATTER = 2, 0.6
 """A question needs this many content words, and a text about the same thing has this part of them."""
-
-
-def is_claim(reading: Reading, findings: Sequence[Finding]) -> bool:
-    """Whether a clause is about the matter. Praise, moving on and mere questions are not."""
-    of_themselves = reading.has("personal") and not content(reading.low) & content(reading.scene.known)
-    if any(finding.sign > 0 for finding in findings) or reading.bare or of_themselves:
-        return False
-    only_asks = (reading.has("question") or reading.clause.asked) and not any(finding.hint for finding in findings)
-    if only_asks or not reading.weight(reading.found):
-        return False
-    is_code = shows_code(reading.scene.reply, reading.scene.request)
-    return not is_code and _says_more(reading.low, reading.clause.language)
-
-
-def is_denial(reading: Reading) -> bool:
-    """Whether a clause says that the reply is not true, and no more."""
-    denies, scene = reading.clause.language.grammar["untrue"].fullmatch(reading.low), reading.scene
-    return denies is not None and not _matches("work", scene.request) and not shows_code(scene.reply, scene.request)
 
 
 def asks_fact(request: str) -> bool:

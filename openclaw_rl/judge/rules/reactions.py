@@ -1,21 +1,19 @@
 """What a person said after a reply -> findings, clause by clause and of the message as a whole.
 
-Findings do not decide: judge/rules/judge.py weighs them.
+Findings do not decide: `score_of` weighs them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from openclaw_rl.judge.rules.clauses import MOVES_ON, NEGATIVE, REMARK, read_clause
-from openclaw_rl.judge.rules.directives import phrase_as
+from openclaw_rl.judge.rules.clauses import MOVES_ON, NEGATIVE, read_clause
 from openclaw_rl.judge.rules.findings import Finding, Reading, Scene
-from openclaw_rl.judge.rules.language import PhraseFound, load_languages, load_table
-from openclaw_rl.judge.rules.matter import is_claim, is_denial, is_given, is_told
-from openclaw_rl.judge.rules.similarity import asks_again, content, is_noise
+from openclaw_rl.judge.rules.language import load_languages, load_table
+from openclaw_rl.judge.rules.matter import is_given, is_told, says_more
+from openclaw_rl.judge.rules.similarity import asks_again, content
 from openclaw_rl.judge.rules.wording import MAX_CLAUSE, Clause, Words, clean, read_words
 from openclaw_rl.types.learning import Evidence, Score
 from openclaw_rl.types.messages import Message
@@ -28,13 +26,10 @@ _TRACE = re.compile(
     r"|^[\w./-]{1,80}: (?:command not found|.{0,200}No such file or directory|.{0,200}[Pp]ermission denied)",
     re.MULTILINE,
 )
-ANSWERS = "answers the question"
-GOES_ALONG = frozenset({MOVES_ON, ANSWERS, "accept", "declines", "no"})
+GOES_ALONG = frozenset({MOVES_ON, "accept"})
 """Findings of the good sign that say nothing of the reply: wishes in new words are often misread as these."""
 UNREAD = "unknown language"
 """The finding that some of what was said is in a language that has no word list."""
-MAX_REPHRASED = 300
-"""Characters of a request that may stand in a hint as a whole."""
 
 
 def read_reaction(text: str, scene: Scene) -> list[Finding]:
@@ -42,7 +37,8 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
     spoken = "\n".join(line for line in clean(text).split("\n") if not _TRACE.search(line))
     words = read_words(spoken, scene.lexicon, scene.languages)
     findings = [finding for rule in WHOLE if (finding := rule(text, words, scene))]
-    findings += _of_clauses(words, scene)
+    for clause, found in _of_clauses(words, scene):
+        findings += [*(_sarcasm(clause, scene) if clause.first else []), *found]
     if words.unread:
         findings.append(Finding(UNREAD, 0, strength=-1))
     if words.brings:
@@ -52,9 +48,7 @@ def read_reaction(text: str, scene: Scene) -> list[Finding]:
         return [f for f in findings if f.rule in NEGATIVE - {"redo"} and f.strength]
     again = scene.request.split() == text.split() if words.unread else asks_again(scene.request, words.plain)
     if again and not any(f.sign < 0 and f.strength > 0 for f in findings):
-        findings.append(Finding("rephrased request", -1, hint=_rephrased(text, words, scene)))
-    if scene.asked and _is_answer(words, findings, scene):
-        findings.append(Finding(ANSWERS, 1))
+        findings.append(Finding("rephrased request", -1))
     return findings
 
 
@@ -116,53 +110,31 @@ def _clauses(text: str) -> tuple[Clause, ...]:
     return read_words(clean(text), *load_languages()).clauses
 
 
-def _is_answer(words: Words, findings: list[Finding], scene: Scene) -> bool:
-    """Whether a message plainly answers: no complaint, no question back, more than "hm" or noise."""
-    if any(f.sign < 0 or (f.sign and f.strength) or f.rule == "asks back" for f in findings):
-        return False
-    return any(
-        not is_noise(clause.low) and not all_neutral(clause.low, scene.lexicon.find(clause.low))
-        for clause in words.clauses
-    )
+def stated_in(text: str, request: str, reply: str) -> list[str]:
+    """The clauses of a reaction that state something beside the form of the reply: no praise, question or next task."""
+    scene = Scene(request, reply, *load_languages())
+    clauses = _of_clauses(read_words(clean(text), scene.lexicon, scene.languages), scene)
+    return [
+        clause.rest
+        for clause, found in clauses
+        if not (clause.asked or any(f.sign > 0 for f in found)) and says_more(clause.low, clause.language)
+    ]
 
 
-def all_neutral(low: str, found: list[PhraseFound]) -> bool:
-    """Whether a clause is nothing but neutral words ("hm", "lol")."""
-    covered = sum(f.end - f.start for f in found if f.category == "neutral")
-    return bool(found) and covered >= len(low.replace(" ", ""))
-
-
-def _of_clauses(words: Words, scene: Scene) -> list[Finding]:
-    findings: list[Finding] = []
-    denials: list[bool] = []
-    attached = denied = claims = False
+def _of_clauses(words: Words, scene: Scene) -> Iterator[tuple[Clause, list[Finding]]]:
+    attached = False
     for number, clause in enumerate(words.clauses):
-        if clause.first:
-            attached = denied = claims = False
-            findings += _sarcasm(clause, scene)
+        attached = attached and not clause.first
         reading = Reading(
             clause=clause,
             found=scene.lexicon.find(clause.low),
-            words=words,
             scene=scene,
             opening=number == 0,
             attached=attached,
-            denied=denied,
-            complained=any(f.sign < 0 and (f.strength or f.rule == REMARK) for f in findings),
         )
-        new, acted = read_clause(reading)
-        if clause.first or not reading.has("contrary"):  # "not Java" goes on with what was said before it
-            claims = is_claim(reading, new)
-        if any(f.sign < 0 for f in new):
-            denials.append(is_denial(reading))
-        if claims:
-            new = [replace(f, claim=True) for f in new] or [Finding("claim", 0, clause.low, strength=0, claim=True)]
+        found, acted = read_clause(reading)
         attached = attached or acted
-        denied = any(f.rule == "no" for f in new) or (denied and not acted)
-        findings += new
-    if denials and all(denials):
-        return [replace(f, claim=True) if f.sign < 0 else f for f in findings]
-    return findings
+        yield clause, found
 
 
 def _sarcasm(clause: Clause, scene: Scene) -> list[Finding]:
@@ -205,11 +177,3 @@ def pasted_error(text: str, words: Words, scene: Scene) -> Finding | None:
 
 
 WHOLE: tuple[Callable[[str, Words, Scene], Finding | None], ...] = (emoji, loud_question, pasted_error)
-
-
-def _rephrased(text: str, words: Words, scene: Scene) -> str:
-    """The second request as a hint, where it adds something to the first."""
-    added = content(words.plain) - content(scene.request)
-    if len(added) < 2 or not words.clauses or len(text) > MAX_REPHRASED:
-        return ""
-    return phrase_as(words.clauses[0].language, "rephrased", " ".join(clean(text).split()))

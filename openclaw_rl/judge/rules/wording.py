@@ -1,7 +1,7 @@
 """What a person typed -> the sentences and clauses whose words count as a reaction.
 
-Code, quotations and pasted text stand for themselves: they become one character each (`Words.restore` puts them back,
-for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
+Code, quotations and pasted text stand for themselves: they become one character each (`own_words` puts short ones
+back, for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
 the person's. Words to the judge itself ("score: 1", a spoofed marker) are taken out: they are never evidence.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from openclaw_rl.judge.rules.language import Language, Lexicon
+from openclaw_rl.judge.rules.language import Language, Lexicon, load_languages
 from openclaw_rl.judge.rules.unknown import known_part
 
 MAX_CHARS = 2400
@@ -80,10 +80,9 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What counts of one or several messages, and what was held back from them."""
+    """What counts of a message."""
 
     clauses: tuple[Clause, ...]
-    held: tuple[str, ...]
     plain: str
     """The text in lower case without code, quotations and sentences that cannot be read."""
     spoofed: bool
@@ -92,19 +91,6 @@ class Words:
     """Whether it brings somebody else's text along, to do something with it."""
     unread: bool
     """Whether some of it is in a language that has no word list, and was left out."""
-
-    def restore(self, text: str) -> str:
-        """The text with the code and quotations back in their places; long ones stay out."""
-        return "".join(self._piece(c) if is_held(c) else c for c in text).strip()
-
-    def ends_held(self, text: str) -> bool:
-        """Whether the text ends with code or a quotation."""
-        return is_held(text[-1:])
-
-    def _piece(self, character: str) -> str:
-        place = ord(character) - _HELD
-        held = self.held[place] if place < len(self.held) else ""
-        return held if len(held) <= MAX_PIECE and "\n" not in held else ""
 
 
 def is_held(character: str) -> bool:
@@ -124,14 +110,11 @@ def clean(text: str) -> str:
 def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) -> Words:
     """The clauses of a cleaned text that was typed by a person."""
     cleaned = _BLOBS.sub(" ", cleaned)
-    held: list[str] = []
-    plain = cleaned
-    for pattern in _HOLDS:
-        plain = pattern.sub(lambda match: _hold(match.group(), held), plain)
+    plain, held = _held_back(cleaned)
     plain, brings = _without_brought(plain, languages)
     code = any("\n" in piece or "`" in piece for piece in held)
     if held and not code and not brings and not _SPEECH.search(_PRIVATE.sub("", plain)):
-        plain, held = cleaned.replace('"', " "), []  # all of it is quoted: then the quotation is what was said
+        plain = cleaned.replace(chr(34), " ")  # all of it is quoted: then the quotation is what was said
     plain = _MARKDOWN.sub("", plain)
     spoofed = _SPOOF in plain
     plain, unread = known_part(_pieces(plain), lexicon, languages)
@@ -146,7 +129,7 @@ def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) 
             clauses += _clauses(sentence, low, language)
     if len(clauses) > MAX_CLAUSES:
         clauses = clauses[: MAX_CLAUSES // 2] + clauses[-MAX_CLAUSES // 2 :]
-    return Words(tuple(clauses), tuple(held), _lower(plain), spoofed, brings, unread)
+    return Words(tuple(clauses), _lower(plain), spoofed, brings, unread)
 
 
 def _without_brought(text: str, languages: tuple[Language, ...]) -> tuple[str, bool]:
@@ -169,6 +152,24 @@ def language_of(text: str, languages: tuple[Language, ...]) -> Language | None:
     others = [(number * 3, language) for number, language in written if language is not languages[0]]
     latin = [pair for pair in written if pair[1] is languages[0]]
     return max(latin + others, key=lambda pair: pair[0])[1]
+
+
+def own_words(text: str) -> str:
+    """What a person says themselves, as typed: without the texts of others, long code and what nobody can see."""
+    cleaned = clean(text)
+    plain, held = _held_back(cleaned)
+    own, _ = _without_brought(plain, load_languages()[1])
+    pieces = (piece if len(piece) <= MAX_PIECE and "\n" not in piece else "" for piece in held)
+    own = own.translate({_HELD + place: piece for place, piece in enumerate(pieces)})
+    return text if own.split() == cleaned.split() else own
+
+
+def _held_back(text: str) -> tuple[str, list[str]]:
+    """The text with one character for each piece of code and each quotation, and the pieces."""
+    held: list[str] = []
+    for pattern in _HOLDS:
+        text = pattern.sub(lambda match: _hold(match.group(), held), text)
+    return text, held
 
 
 def _hold(piece: str, held: list[str]) -> str:

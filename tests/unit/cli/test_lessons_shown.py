@@ -15,7 +15,7 @@ from openclaw_rl.cli.doctor.checks import check_learning
 from openclaw_rl.cli.inspect.sessions import show_session, show_sessions
 from openclaw_rl.cli.inspect.text import add_sample, add_verdict, backlog_text, mask_text, sample_line
 from openclaw_rl.cli.screen import make_console
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Sample, Verdict, Vote

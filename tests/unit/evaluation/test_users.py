@@ -30,7 +30,7 @@ from openclaw_rl.evaluation.users import (
     questions_for,
     score_of,
 )
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Evidence, Message, Verdict
 
 RAIN = Question(kind="open", topic="rain", text="Why does it rain?")

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from openclaw_rl.judge.canaries import Canaries, Canary, CanaryFinding, examine
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Score, Verdict
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import Evidence, Verdict, Vote
 from tests.unit.judge.talk import said, talk, thumbs

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.judge.rules.matter import form_part
 from openclaw_rl.types import Verdict
 from tests.unit.judge.rules.test_claims import dialogue

@@ -15,7 +15,7 @@ from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.judge import quoted
 from openclaw_rl.judge.heads.model import Heads
 from openclaw_rl.judge.heads.states import States
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Verdict
 from tests.unit.judge.heads.reading import WIDTH, Reader, fitted, judge_with
 from tests.unit.judge.talk import called, said, talk, thumbs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.judge.rules.claims import FACT, marked, read_claims
 from openclaw_rl.types import Evidence, Verdict, Vote
 from tests.unit.judge.talk import called, said, talk, thumbs

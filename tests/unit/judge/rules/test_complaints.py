@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from tests.unit.judge.talk import talk
 
 JUDGE = RulesJudge()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from openclaw_rl.judge.evidence import evidence_from_json
-from openclaw_rl.judge.rules import RulesJudge
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Evidence, Role, Tool, ToolCall, Verdict
 from tests.unit.judge.talk import called, said, talk, thumbs
 
