@@ -65,9 +65,9 @@ def requests(reading: Reading) -> list[Finding] | None:
     if grammar["task"].match(head) or (leads_over and not reading.found):
         before = [f for f in reading.found if f.start < start]
         return [Finding("redo", -1, clause.low)] if again else [*from_phrases(reading, before), moves_on(reading)]
-    is_fragment = len(head) <= MAX_FRAGMENT and grammar["fragment"].match(head)
-    if is_fragment and not (reading.attached or scene.asked or clause.asked or at_head & (NEGATIVE | POSITIVE)):
-        return [Finding("change request", -1, clause.low)]
+    is_told = any(f.category in NEGATIVE | POSITIVE for f in reading.found)
+    if len(head) <= MAX_FRAGMENT and grammar["fragment"].match(head) and not (is_told or clause.asked):
+        return None if reading.attached or scene.asked else [Finding("change request", -1, clause.low)]
     return [moves_on(reading)] if clause.asked and clause.rest == clause.text and not reading.found else None
 
 
@@ -81,6 +81,8 @@ def from_phrases(reading: Reading, phrases: list[PhraseFound]) -> list[Finding]:
         negated = negation.search(reading.low[used_until : phrase.start]) is not None
         used_until = phrase.end
         match phrase.category:
+            case "thanks" if reading.clause.language.grammar["no"].match(reading.low):
+                findings.append(Finding("neutral", 0, phrase.text, strength=0))
             case "retract":
                 findings.append(Finding("retraction", 1, phrase.text, strength=2))
             case "poor" | "wrong" | "failure" if negated:
