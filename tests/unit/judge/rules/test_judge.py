@@ -87,7 +87,6 @@ def test_it_is_mostly_right(lang: str, role: str) -> None:
         "请用Java写",
         "谢谢，但是不要用列表",
         "Now make it shorter.",
-        "give me three options instead of one",
         "From now on, list the sources.",
         "hm, could be punchier",
         "Needs more dialogue.",
@@ -314,7 +313,6 @@ def test_a_tool_error_is_a_hint_only_where_the_schema_told_it_before() -> None:
         "Could you tell me that in two sentences?",
         "Can you give me that in three bullet points?",
         "Give it to me in one word.",
-        "Give me the short version.",
         "Please show all the steps.",
         "Write no more than 20 words.",
     ],
@@ -351,7 +349,7 @@ def test_what_others_wrote_is_not_what_the_person_says_of_the_reply(opening: str
     assert (verdict.score in (0, 1, None), not any("gold" in hint for hint in verdict.hints)) == (True, True)
     complaint = after(f"Too long. {opening.format(brought)}")
     assert complaint.score == -1
-    assert [hint for hint in complaint.hints if hint.startswith("Too long.") and "gold" not in hint]
+    assert not any("gold" in hint for hint in complaint.hints)
 
 
 @pytest.mark.parametrize(
