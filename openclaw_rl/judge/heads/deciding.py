@@ -93,14 +93,14 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
     standing, (reaction, *earlier), (now, *before) = context.standing, context.reactions, opinions
     heard = zip(earlier, before, strict=True)
     told = [*standing.told, *(one.said for one, opinion in heard if opinion.matter >= scales.sureness.matter)]
-    is_form = False
+    keeps = False
     least = scales.sureness.stated if context.states else scales.sureness.matter
     if now.matter >= least and verdict.score != 1 and not standing.shows_code:
         raw = reaction.said
     elif standing.is_fact:
-        raw, is_form = "a question of fact", now.matter < scales.sureness.matter_of_fact
+        raw = "a question of fact"
     elif told:
-        raw, is_form = "; ".join(told), True
+        raw, keeps = "; ".join(told), True
     else:
         return verdict
     votes = tuple(
@@ -108,7 +108,7 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
             question="claim",
             score=1,
             hint=hint,
-            rest=hint if is_form else form_part(hint),
+            rest=hint if keeps else form_part(hint),
             raw=f"{raw} ({scales.name}: {now.matter:.2f})",
         )
         for hint in verdict.hints or ("",)
