@@ -16,7 +16,7 @@ from openclaw_rl.judge.heads.check import Sureness
 from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.model import Opinion
 from openclaw_rl.judge.hints import accept_hints
-from openclaw_rl.judge.rules import Standing, form_part, is_spoofed, own_words, standing_of, stated_in
+from openclaw_rl.judge.rules import Standing, form_part, is_spoofed, is_unread, own_words, standing_of, stated_in
 from openclaw_rl.types import Evidence, Score, Verdict, Vote
 
 MIN_HINT_CHARS = 3
@@ -79,13 +79,17 @@ class Context:
     standing: Standing
     reactions: tuple[Said, ...]
     states: bool
-    """Whether this one states something beside the form."""
+    """Whether this one states something beside the form, or may do so in a language without a list."""
 
     @classmethod
     def of(cls, evidence: Evidence) -> Context:
         standing, reaction = standing_of(evidence), Said.of(evidence)
-        states = bool(stated_in(reaction.said, reaction.request, reaction.reply))
-        return cls(standing, (reaction, *(Said(*one) for one in standing.earlier[-_EARLIER:])), states)
+        stated = stated_in(reaction.said, reaction.request, reaction.reply)
+        return cls(
+            standing,
+            (reaction, *(Said(*one) for one in standing.earlier[-_EARLIER:])),
+            bool(stated) or is_unread(reaction.said),
+        )
 
 
 def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scales: Scales) -> Verdict:

@@ -154,6 +154,11 @@ def language_of(text: str, languages: tuple[Language, ...]) -> Language | None:
     return max(latin + others, key=lambda pair: pair[0])[1]
 
 
+def is_unread(text: str) -> bool:
+    """Whether some of a text is in a language that has no word list."""
+    return read_words(clean(text), *load_languages()).unread
+
+
 def own_words(text: str) -> str:
     """What a person says themselves, as typed: without the texts of others, long code and what nobody can see."""
     cleaned = clean(text)

@@ -128,6 +128,7 @@ async def test_whether_an_answer_is_right_is_nobodys_word(question: str) -> None
         "Write a note.",
         "Write a poem: who is the fairest of them all?",
         "我的会议是几点？",
+        "Was ist Schwerkraft?",
     ],
 )
 def test_not_every_question_is_one_of_fact(request_: str) -> None:
