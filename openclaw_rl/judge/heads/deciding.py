@@ -85,11 +85,8 @@ class Context:
     def of(cls, evidence: Evidence) -> Context:
         standing, reaction = standing_of(evidence), Said.of(evidence)
         stated = stated_in(reaction.said, reaction.request, reaction.reply)
-        return cls(
-            standing,
-            (reaction, *(Said(*one) for one in standing.earlier[-_EARLIER:])),
-            bool(stated) or is_unread(reaction.said),
-        )
+        earlier = (Said(*one) for one in standing.earlier[-_EARLIER:])
+        return cls(standing, (reaction, *earlier), bool(stated) or is_unread(reaction.said))
 
 
 def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scales: Scales) -> Verdict:
