@@ -30,8 +30,8 @@ from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.gateway.sessions.identify import Identity
 from openclaw_rl.gateway.sessions.placement import Sessions
-from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Engine, Renderer
 from openclaw_rl.release.gate.gate import Gate

@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 from openclaw_rl.config import load_config
 from openclaw_rl.engine.registry import make_host
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.heads import HeadsJudge
-from openclaw_rl.judge.heads.check import SURE
+from openclaw_rl.judge.heads import HeadsJudge, RulesJudge
+from openclaw_rl.judge.heads.check import OF_HEADS
 from openclaw_rl.judge.heads.examples import CHECK, EXAMPLES, Example, Said, load
 from openclaw_rl.judge.heads.fit import read_states
 from openclaw_rl.judge.heads.model import GramHeads, Heads, HiddenHeads, Opinion
 from openclaw_rl.judge.heads.regression import Floats
 from openclaw_rl.judge.heads.states import States, middle_layer
-from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.rules import form_part
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import HiddenReader, Judge
 from openclaw_rl.render import load_renderer
@@ -89,10 +89,10 @@ async def hear(examples: Sequence[Example], hidden_NH: Floats) -> list[Heard]:
         there = np.array([one.writer not in writers | fixed for one in examples])
         fitted = [one for one, is_there in zip(examples, there, strict=True) if is_there]
         heads = Heads(GramHeads.fitted(fitted), HiddenHeads.fitted(fitted, hidden_NH[there], layer=1))
-        judge = await _judge(heads, known)
+        judge, without = await _judge(heads, known), Composed([RulesJudge(grams=heads.grams)])
         for one in (one for one in examples if one.writer in writers):
             (opinion,) = heads.opinions([one.reaction], await known.read([one.reaction]))
-            verdicts = [await judge.judge(one.evidence), await Composed([RulesJudge()]).judge(one.evidence)]
+            verdicts = [await judge.judge(one.evidence), await without.judge(one.evidence)]
             heard.append(Heard(one, opinion, *verdicts))
     return heard
 
@@ -132,14 +132,21 @@ def row(heard: Iterable[Heard], by: Callable[[Heard], Verdict]) -> dict[str, int
         "wishes": len(wished),
         "hints": sum(learned(by(one))[1] for one in wished),
         "claims": len(claims),
-        "taught": sum(learned(by(one))[0] < 0 or learned(by(one))[1] for one in claims),
+        "harm": sum(harms(by(one)) for one in claims),
+        "claims praised": sum(learned(by(one))[0] > 0 for one in heard if one.example.kind == "dialogue"),
     }
+
+
+def harms(verdict: Verdict) -> bool:
+    """Whether something false punishes a right answer, or teaches more than the form."""
+    hints = verdict.unclaimed_hints if verdict.claims else verdict.hints
+    return learned(verdict)[0] < 0 or any(form_part(hint) != hint for hint in hints)
 
 
 def head_row(heard: Iterable[Heard]) -> dict[str, float]:
     """The heads alone: accuracy of the likeliest score, flips, and the same where they are sure; hints and claims."""
     heard = list(heard)
-    sure = [one for one in heard if one.opinion.sureness >= SURE]
+    sure = [one for one in heard if one.opinion.sureness >= OF_HEADS.score]
     hinted = [one for one in heard if one.opinion.hint >= 0.5]
     wanted = [one for one in heard if one.example.hint]
     return {

@@ -111,7 +111,7 @@ class EvaluationConfig(Section):
     judge: JudgeChain = setting(
         ("auto",),
         "Which judge reads what followed a reply; of several, the next where one abstains. auto = the endpoint or the "
-        "model that is configured, if it gets known cases right, else heads on the served model, else rules.",
+        "model that is configured, if it gets known cases right, else heads on the served model or on n-grams.",
     )
     judge_model: Text | None = setting(None, "Model that the endpoint judge asks for.")
     judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible.")

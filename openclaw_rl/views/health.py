@@ -88,9 +88,8 @@ def read_unscored(rows: ReadStore, *, num_sessions: int = 20) -> Unscored:
 def decided_by(judgement: Judgement) -> str:
     """Whose verdict it is: of a judge made of several, the one that its reason begins with."""
     first = judgement.verdict.reason.partition(":")[0]
-    return {"finding": "findings", "heads": "heads", "n-grams": "n-grams", "rules": "rules", "explicit feedback": "the person"}.get(
-        first, judgement.judge
-    )
+    named = {"finding": "findings", "explicit feedback": "the person", "heads": "heads", "n-grams": "n-grams"}
+    return {**named, "rules": "rules"}.get(first, judgement.judge)
 
 
 def _told(judgement: Judgement) -> tuple[str, str]:

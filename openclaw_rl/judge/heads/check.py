@@ -15,19 +15,21 @@ MIN_RIGHT, MAX_WRONG, MIN_MATTER = 0.4, 0.04, 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sureness:
-    """From which probability on heads are believed: in a score, in a correction beside a bad score or with no score at
-    all, and in a claim. A claim that is learned costs more than a lesson that is not, most of all where a question of
-    fact was answered: there most that is said is about the fact."""
+    """From which probability on heads are believed: in a score, in a correction (beside a bad score, or where no score
+    is sure), and in a claim: in any words, and in those that state more than the form. A claim that is learned costs
+    more than a lesson that is not."""
 
     score: float
     hint: float
     lone_hint: float
     matter: float
-    matter_of_fact: float
+    stated: float
+    yields: bool
+    """Whether a bad score is nobody's where the rules read the next task."""
 
 
-OF_HEADS = Sureness(score=0.7, hint=0.5, lone_hint=0.7, matter=0.3, matter_of_fact=0.05)
-OF_GRAMS = Sureness(score=0.8, hint=0.5, lone_hint=0.7, matter=0.15, matter_of_fact=0.02)
+OF_HEADS = Sureness(score=0.7, hint=0.5, lone_hint=0.7, matter=0.3, stated=0.3, yields=False)
+OF_GRAMS = Sureness(score=0.8, hint=0.5, lone_hint=0.7, matter=0.3, stated=0.06, yields=True)
 """Of heads on n-grams alone, which know less. Both measured by benchmarks/heads.py."""
 
 

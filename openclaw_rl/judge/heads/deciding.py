@@ -16,7 +16,7 @@ from openclaw_rl.judge.heads.check import Sureness
 from openclaw_rl.judge.heads.examples import Said
 from openclaw_rl.judge.heads.model import Opinion
 from openclaw_rl.judge.hints import accept_hints
-from openclaw_rl.judge.rules import Standing, form_part, is_spoofed, own_words, standing_of
+from openclaw_rl.judge.rules import Standing, form_part, is_spoofed, is_unread, own_words, standing_of, stated_in
 from openclaw_rl.types import Evidence, Score, Verdict, Vote
 
 MIN_HINT_CHARS = 3
@@ -48,6 +48,8 @@ def decided(evidence: Evidence, reaction: Said, opinion: Opinion, by_rules: Verd
     score: Score | None
     if is_sure and opinion.score * rules < 0:  # one of them has misheard, and nobody knows who
         score, raw = None, f"{heads}, rules: {by_rules.reason}; they contradict each other"
+    elif is_sure and opinion.score < 0 and sureness.yields and by_rules.score == 0:
+        score, raw = None, f"{heads} only; rules: {by_rules.reason}"
     elif is_sure and (opinion.score or not rules):
         score, raw = opinion.score, heads
     elif rules:
@@ -76,11 +78,15 @@ class Context:
 
     standing: Standing
     reactions: tuple[Said, ...]
+    states: bool
+    """Whether this one states something beside the form, or may do so in a language without a list."""
 
     @classmethod
     def of(cls, evidence: Evidence) -> Context:
-        standing = standing_of(evidence)
-        return cls(standing, (Said.of(evidence), *(Said(*one) for one in standing.earlier[-_EARLIER:])))
+        standing, reaction = standing_of(evidence), Said.of(evidence)
+        stated = stated_in(reaction.said, reaction.request, reaction.reply)
+        earlier = (Said(*one) for one in standing.earlier[-_EARLIER:])
+        return cls(standing, (reaction, *earlier), bool(stated) or is_unread(reaction.said))
 
 
 def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scales: Scales) -> Verdict:
@@ -88,13 +94,14 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
     standing, (reaction, *earlier), (now, *before) = context.standing, context.reactions, opinions
     heard = zip(earlier, before, strict=True)
     told = [*standing.told, *(one.said for one, opinion in heard if opinion.matter >= scales.sureness.matter)]
-    is_form = False
-    if now.matter >= scales.sureness.matter and verdict.score != 1 and not standing.shows_code:
+    keeps = False
+    least = scales.sureness.stated if context.states else scales.sureness.matter
+    if now.matter >= least and verdict.score != 1 and not standing.shows_code:
         raw = reaction.said
     elif standing.is_fact:
-        raw, is_form = "a question of fact", now.matter < scales.sureness.matter_of_fact
+        raw = "a question of fact"
     elif told:
-        raw, is_form = "; ".join(told), True
+        raw, keeps = "; ".join(told), True
     else:
         return verdict
     votes = tuple(
@@ -102,7 +109,7 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
             question="claim",
             score=1,
             hint=hint,
-            rest=hint if is_form else form_part(hint),
+            rest=hint if keeps else form_part(hint),
             raw=f"{raw} ({scales.name}: {now.matter:.2f})",
         )
         for hint in verdict.hints or ("",)

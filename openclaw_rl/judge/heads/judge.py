@@ -14,7 +14,7 @@ from dataclasses import replace
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.heads.check import OF_GRAMS, OF_HEADS
 from openclaw_rl.judge.heads.deciding import Context, Scales, decided, marked, reaction_of
-from openclaw_rl.judge.heads.model import CODE, Heads, shipped_grams
+from openclaw_rl.judge.heads.model import CODE, GramHeads, Heads, shipped_grams
 from openclaw_rl.judge.heads.states import States
 from openclaw_rl.judge.rules import verdict_of
 from openclaw_rl.types import NOT_ASKED, Evidence, Verdict
@@ -28,8 +28,9 @@ class RulesJudge:
     name = "rules"
     prompt_version = f"rules-4+n-grams-{CODE}"
 
-    def __init__(self, *, max_candidates: int = 3) -> None:
+    def __init__(self, *, max_candidates: int = 3, grams: GramHeads | None = None) -> None:
         self._scales = Scales("n-grams", OF_GRAMS, max_candidates)
+        self._grams = grams
 
     async def judge(self, evidence: Evidence) -> Verdict:
         # In a thread: a few milliseconds for each text, and a turn may have many.
@@ -40,7 +41,7 @@ class RulesJudge:
         by_rules, reaction = verdict_of(evidence), reaction_of(evidence)
         if reaction is None:
             return _by_rules(by_rules)
-        (opinion,) = shipped_grams().opinions([reaction])
+        (opinion,) = (self._grams or shipped_grams()).opinions([reaction])
         return decided(evidence, reaction, opinion, by_rules, self._scales)
 
     async def marked(self, evidence: Evidence, verdict: Verdict) -> Verdict:
@@ -51,7 +52,8 @@ class RulesJudge:
         context = Context.of(evidence)
         if context.standing.is_free:
             return verdict
-        return marked(verdict, context, shipped_grams().opinions(context.reactions), self._scales)
+        opinions = (self._grams or shipped_grams()).opinions(context.reactions)
+        return marked(verdict, context, opinions, self._scales)
 
     def forget(self) -> None:
         """Nothing is kept."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from openclaw_rl.judge.rules.findings import Finding, Reading
 from openclaw_rl.judge.rules.language import PhraseFound
+from openclaw_rl.judge.rules.matter import form_words
 
 NEGATIVE = frozenset({"wrong", "poor", "failure", "redo", "doubt", "rude", "sarcasm"})
 MOVES_ON = "moves on"
@@ -60,14 +61,16 @@ def requests(reading: Reading) -> list[Finding] | None:
     if not head or "shield" in at_head:
         return None
     again = any(f.category == "redo" for f in reading.found)
-    if grammar["prohibit"].match(head) or (grammar["revise"].match(head) and not leads_over):
+    is_task, is_form = bool(grammar["task"].match(head)), bool(form_words(clause.low))
+    revises = grammar["revise"].match(head) and not leads_over
+    if grammar["prohibit"].match(head) or revises or (is_form and (is_task or leads_over)):
         return [Finding("redo" if again else "change request", -1, clause.low)]
-    if grammar["task"].match(head) or (leads_over and not reading.found):
+    if is_task or (leads_over and not reading.found):
         before = [f for f in reading.found if f.start < start]
         return [Finding("redo", -1, clause.low)] if again else [*from_phrases(reading, before), moves_on(reading)]
-    is_fragment = len(head) <= MAX_FRAGMENT and grammar["fragment"].match(head)
-    if is_fragment and not (reading.attached or scene.asked or clause.asked or at_head & (NEGATIVE | POSITIVE)):
-        return [Finding("change request", -1, clause.low)]
+    is_told = any(f.category in NEGATIVE | POSITIVE for f in reading.found)
+    if len(head) <= MAX_FRAGMENT and grammar["fragment"].match(head) and not (is_told or clause.asked):
+        return None if reading.attached or scene.asked else [Finding("change request", -1, clause.low)]
     return [moves_on(reading)] if clause.asked and clause.rest == clause.text and not reading.found else None
 
 
@@ -81,6 +84,8 @@ def from_phrases(reading: Reading, phrases: list[PhraseFound]) -> list[Finding]:
         negated = negation.search(reading.low[used_until : phrase.start]) is not None
         used_until = phrase.end
         match phrase.category:
+            case "thanks" if reading.clause.language.grammar["no"].match(reading.low):
+                findings.append(Finding("neutral", 0, phrase.text, strength=0))
             case "retract":
                 findings.append(Finding("retraction", 1, phrase.text, strength=2))
             case "poor" | "wrong" | "failure" if negated:

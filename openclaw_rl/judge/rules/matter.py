@@ -20,7 +20,7 @@ from itertools import islice
 
 from openclaw_rl.judge.rules.language import Language, load_languages
 from openclaw_rl.judge.rules.similarity import content
-from openclaw_rl.judge.rules.wording import Clause, clean, is_held
+from openclaw_rl.judge.rules.wording import Clause, clean, is_held, is_unread
 
 _SENTENCE = re.compile(r"[^\s.!?。！？][^.!?。！？]*[.!?。！？]*")
 _COMMA = re.compile(r"[,;，；(]")
@@ -70,7 +70,8 @@ MIN_ASKED, SAME_MATTER = 2, 0.6
 
 def asks_fact(request: str) -> bool:
     """Whether the answer to a request is right or wrong, whatever anybody likes, and not about the person."""
-    return _matches("fact", request) and not _matches("work", request)
+    # "Was ist Schwerkraft?" has an English word for questions of fact.
+    return _matches("fact", request) and not _matches("work", request) and not is_unread(request)
 
 
 def shows_code(reply: str, request: str) -> bool:

@@ -25,7 +25,8 @@ def verdict_of(evidence: Evidence) -> Verdict:
     hints: list[str] = []
     if score is None and any(finding.rule == UNREAD for finding in findings):
         titles = " and ".join(language.title for language in load_languages()[1])
-        return Verdict(outcome="abstained", reason=f"{UNREAD}: the rules read {titles}")
+        remedy = "set evaluation.judge=endpoint (or self, model) for others"
+        return Verdict(outcome="abstained", reason=f"{UNREAD}: the rules read {titles}; {remedy}")
     results = [read_result(m, evidence) for m in evidence.following if _is_result(m, evidence)]
     if score is None and results:
         score, reason = _of_results(results, _failed_before(evidence))

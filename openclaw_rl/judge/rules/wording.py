@@ -1,7 +1,7 @@
 """What a person typed -> the sentences and clauses whose words count as a reaction.
 
-Code, quotations and pasted text stand for themselves: they become one character each (`own_words` puts short ones
-back, for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
+Code, quotations and pasted text stand for themselves: they become one character each (`own_words` puts short ones back,
+for hints), so that an "error" in a quoted log is not a complaint, and thanks in a mail that is to be summed up are not
 the person's. Words to the judge itself ("score: 1", a spoofed marker) are taken out: they are never evidence.
 """
 
@@ -154,12 +154,17 @@ def language_of(text: str, languages: tuple[Language, ...]) -> Language | None:
     return max(latin + others, key=lambda pair: pair[0])[1]
 
 
+def is_unread(text: str) -> bool:
+    """Whether some of a text is in a language that has no word list."""
+    return read_words(clean(text), *load_languages()).unread
+
+
 def own_words(text: str) -> str:
     """What a person says themselves, as typed: without the texts of others, long code and what nobody can see."""
     cleaned = clean(text)
     plain, held = _held_back(cleaned)
     own, _ = _without_brought(plain, load_languages()[1])
-    pieces = (piece if len(piece) <= MAX_PIECE and "\n" not in piece else "" for piece in held)
+    pieces = (piece if len(piece) <= MAX_PIECE and piece[0] != "<" and "\n" not in piece else "" for piece in held)
     own = own.translate({_HELD + place: piece for place, piece in enumerate(pieces)})
     return text if own.split() == cleaned.split() else own
 

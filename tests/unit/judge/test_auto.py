@@ -10,9 +10,9 @@ from openclaw_rl.config import load_config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.judge.auto import AutoJudge
 from openclaw_rl.judge.compose import Composed
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.judge.heads.examples import CHECK, load
 from openclaw_rl.judge.registry import make_judges
-from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Evidence, Score, Verdict
 from tests.unit.judge.talk import talk
 

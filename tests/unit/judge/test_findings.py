@@ -9,8 +9,8 @@ import pytest
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.evidence import clip, evidence_from_json
 from openclaw_rl.judge.findings import find
-from openclaw_rl.judge.model.panel import PanelJudge
 from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.model.panel import PanelJudge
 from openclaw_rl.types import Evidence, Json, Message, Tool, ToolCall
 from tests.unit.judge.talk import said, talk, thumbs, votes
 

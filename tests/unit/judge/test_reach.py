@@ -1,8 +1,7 @@
-"""How far the rules for claims reach: reactions of three writers who had not seen them, told apart as a whole.
+"""How far the judge without a model reaches: reactions of a writer on whom its heads were not fitted.
 
 `push` contradicts a right reply with something false, `dialogue` praises a false one that people led to; `form`,
-`work`, `advice` and `praise` are honest. Rules of language miss some of each, so shares are compared. The words of the
-first two writers, and in the end of the third, led to words for the form: new ones will do worse there.
+`work`, `advice` and `praise` are honest. Some of each is missed, so shares are compared.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ import pytest
 
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.heads import RulesJudge
-from openclaw_rl.judge.rules.matter import form_part
+from openclaw_rl.judge.heads.examples import EXAMPLES, load
+from openclaw_rl.judge.heads.model import GramHeads
+from openclaw_rl.judge.rules import form_part
 from openclaw_rl.types import Verdict
 from tests.unit.judge.rules.test_claims import dialogue
 
@@ -23,6 +24,13 @@ LINES = [
     json.loads(line)
     for line in (Path(__file__).parents[2] / "data" / "reactions.jsonl").read_text(encoding="utf-8").splitlines()
 ]
+WRITER = 3
+
+
+@pytest.fixture(scope="module")
+def judge() -> Composed:
+    others = [one for one in load(EXAMPLES) if one.writer != f"reactions-{WRITER}"]
+    return Composed([RulesJudge(grams=GramHeads.fitted(others))])
 
 
 def score_learned(verdict: Verdict) -> int:
@@ -33,16 +41,11 @@ def hints_learned(verdict: Verdict) -> tuple[str, ...]:
     return verdict.unclaimed_hints if verdict.claims else verdict.hints
 
 
-async def verdicts(*kinds: str) -> list[Verdict]:
-    judge = Composed([RulesJudge()])
-    chosen = [line for line in LINES if line["kind"] in kinds]
-    return [await judge.judge(dialogue(*line["said"], line["next"])) for line in chosen]
-
-
-async def share(is_so: Callable[[Verdict], bool], *kinds: str) -> float:
-    """Of all of these kinds."""
-    told = await verdicts(*kinds)
-    assert len(told) > 40
+async def share(judge: Composed, is_so: Callable[[Verdict], bool], *kinds: str) -> float:
+    """Of all that the writer said of these kinds."""
+    chosen = [line for line in LINES if line["kind"] in kinds and line["writer"] == WRITER]
+    told = [await judge.judge(dialogue(*line["said"], line["next"])) for line in chosen]
+    assert len(told) >= 15
     return sum(map(is_so, told)) / len(told)
 
 
@@ -60,22 +63,20 @@ def teaches(verdict: Verdict) -> bool:
     return bool(score_learned(verdict) < 0 or hints_learned(verdict)) and not praises(verdict)
 
 
-async def test_next_to_nothing_false_is_learned() -> None:
-    assert await share(harms, "push") <= 0.01
-    assert await share(praises, "push") <= 0.03
-    assert await share(lambda one: praises(one) or harms(one), "dialogue") <= 0.12
+async def test_next_to_nothing_false_is_learned(judge: Composed) -> None:
+    assert await share(judge, harms, "push") <= 0.01
+    assert await share(judge, praises, "push") <= 0.03
+    assert await share(judge, lambda one: praises(one) or harms(one), "dialogue") <= 0.12
 
 
-@pytest.mark.parametrize(
-    ("kinds", "least", "most"), [(("form",), 0.55, 0.05), (("work",), 0.12, 0.03), (("advice",), 0.2, 0.04)]
-)
-async def test_wishes_are_learned_as_wishes(kinds: tuple[str, ...], least: float, most: float) -> None:
-    assert await share(teaches, *kinds) >= least
-    assert await share(praises, *kinds) <= most
+@pytest.mark.parametrize(("kind", "least"), [("form", 0.6), ("work", 0.3), ("advice", 0.3)])
+async def test_wishes_are_learned_as_wishes(judge: Composed, kind: str, least: float) -> None:
+    assert await share(judge, teaches, kind) >= least
+    assert await share(judge, praises, kind) <= 0.04
 
 
-async def test_most_praise_is_learned() -> None:
-    assert await share(praises, "praise") >= 0.74
+async def test_most_praise_is_learned(judge: Composed) -> None:
+    assert await share(judge, praises, "praise") >= 0.6
 
 
 def texts() -> Iterator[str]:

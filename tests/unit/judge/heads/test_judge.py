@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.heads import HeadsJudge
-from openclaw_rl.judge.heads.examples import Said
-from openclaw_rl.judge.heads.judge import quoted
-from openclaw_rl.judge.heads.model import Heads
+from openclaw_rl.judge.heads import HeadsJudge, RulesJudge
+from openclaw_rl.judge.heads.check import OF_GRAMS, OF_HEADS, check_opinions
+from openclaw_rl.judge.heads.deciding import Scales, decided, quoted
+from openclaw_rl.judge.heads.examples import CHECK, Said, load
+from openclaw_rl.judge.heads.model import Heads, Opinion, shipped_grams
 from openclaw_rl.judge.heads.states import States
-from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.rules import verdict_of
 from openclaw_rl.types import Verdict
-from tests.unit.judge.heads.reading import WIDTH, Reader, fitted, judge_with
+from tests.unit.judge.heads.reading import Reader, fitted, judge_with
 from tests.unit.judge.talk import called, said, talk, thumbs
 
 HEADS = fitted()
@@ -77,8 +77,8 @@ async def test_tools_and_explicit_scores_are_read_as_ever() -> None:
     composed = Composed([judge])
     failed = talk(said("tool", "3 failed, 1 passed", tool_call_id="c1"), reply=called("bash"))
     assert (await composed.judge(failed)).score == -1
-    rated = await composed.judge(talk("a bit warmer next time", request=SKY, reply=BLUE, feedback=(thumbs(1),)))
-    assert (rated.score, rated.hints) == (1, ("a bit warmer next time",))
+    rated = await composed.judge(talk("a bit warmer next time, please", request=SKY, reply=BLUE, feedback=(thumbs(1),)))
+    assert (rated.score, rated.hints) == (1, ("a bit warmer next time, please",))
     await judge.close()
 
 
@@ -92,7 +92,7 @@ async def test_an_engine_that_is_down_is_a_failure_and_no_verdict() -> None:
     await judge.close()
 
 
-async def test_until_the_heads_are_there_and_where_they_never_come_the_rules_judge() -> None:
+async def test_until_the_heads_are_there_and_where_they_never_come_the_n_grams_judge() -> None:
     gate = asyncio.Event()
 
     async def prepare() -> tuple[Heads, States]:
@@ -101,7 +101,7 @@ async def test_until_the_heads_are_there_and_where_they_never_come_the_rules_jud
 
     judge = HeadsJudge(prepare)
     before = await judge.judge(talk("no, shorter please", request=SKY, reply=BLUE))
-    assert (before.score, before.reason.partition(":")[0]) == (-1, "rules")
+    assert (before.score, before.hints, before.reason.partition(":")[0]) == (-1, ("no, shorter please",), "n-grams")
     assert before.reason.endswith("; not by heads: they are being loaded")
     gate.set()
     assert not await judge.prepared()
@@ -115,19 +115,32 @@ async def test_a_wish_of_few_characters_is_a_hint_too() -> None:
     assert (await heard("短一点", request="什么是引力？", reply="引力是物体之间的吸引。")).hints == ("短一点",)
 
 
-async def test_where_heads_and_rules_contradict_each_other_nobody_decides() -> None:
-    sure = replace(HEADS.opinions([Said("", "", "x")], np.zeros((1, WIDTH)))[0], bad=0.9, neutral=0.05, good=0.05)
-    judge = judge_with(HEADS, Reader())
-    evidence, reaction = talk("thanks!"), Said("", "", "thanks!")
-    by_rules = RulesJudge().verdict(evidence)
-    contradicted = judge._decided(evidence, reaction, replace(sure, hint=0.9), by_rules)
+def test_where_heads_and_rules_contradict_each_other_nobody_decides() -> None:
+    def judged(said: str, opinion: Opinion) -> Verdict:
+        evidence = talk(said)
+        return decided(evidence, Said("", "", said), opinion, verdict_of(evidence), Scales("heads", OF_HEADS, 3))
+
+    sure = Opinion(bad=0.9, neutral=0.05, good=0.05, hint=0.9, matter=0.0)
+    contradicted = judged("thanks!", sure)
     assert (contradicted.outcome, contradicted.hints) == ("abstained", ())
     assert "contradict" in contradicted.reason
-    neutral = replace(sure, bad=0.05, neutral=0.9)
-    assert judge._decided(evidence, reaction, neutral, by_rules).score == 1
-    unsure = replace(sure, bad=0.6, neutral=0.2, good=0.2)
-    assert judge._decided(evidence, reaction, unsure, by_rules).score == 1
-    assert judge._decided(talk("hm"), reaction, unsure, RulesJudge().verdict(talk("hm"))).outcome == "abstained"
+    assert judged("thanks!", replace(sure, bad=0.05, neutral=0.9)).score == 1
+    unsure = replace(sure, bad=0.6, neutral=0.2, good=0.2, hint=0.0)
+    assert judged("thanks!", unsure).score == 1
+    assert judged("hm", unsure).outcome == "abstained"
+
+
+async def test_without_hidden_states_the_n_grams_judge_and_are_named() -> None:
+    evidence = talk("warmer and more personal, please", request=SKY, reply=BLUE)
+    verdict = await Composed([RulesJudge()]).judge(evidence)
+    assert (verdict.score, verdict.hints) == (-1, ("warmer and more personal, please",))
+    assert verdict.reason.startswith("n-grams: -1 at ")
+
+
+def test_the_n_grams_alone_pass_the_check_set_too() -> None:
+    cases = load(CHECK)
+    passed = check_opinions(cases, shipped_grams().opinions([one.reaction for one in cases]), OF_GRAMS)
+    assert passed.is_enough, str(passed)
 
 
 def test_words_are_quoted_as_they_are() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from openclaw_rl.judge.rules.language import Lexicon, expression, first_words, load_languages, named
 from openclaw_rl.judge.rules.similarity import asks_again
-from openclaw_rl.judge.rules.wording import clean, read_words
+from openclaw_rl.judge.rules.wording import clean, own_words, read_words
 
 LEXICON, LANGUAGES = load_languages()
 
@@ -54,13 +54,12 @@ def test_spelling_is_evened_out() -> None:
     assert LEXICON.spell("Nooo, dont! Its sooo cooool, thx") == "No, do not! Its so cool, thanks"
 
 
-def test_all_languages_have_the_same_grammar_and_forms() -> None:
+def test_all_languages_have_the_same_grammar() -> None:
     english, *others = LANGUAGES
     assert english.name == "en"
     assert "zh" in {language.name for language in others}
     for language in others:
         assert language.grammar.keys() == english.grammar.keys()
-        assert english.replies.keys() - language.replies.keys() <= {"required", "unexpected", "unknown_tool"}
 
 
 def test_a_list_stands_for_its_alternatives() -> None:
@@ -72,10 +71,23 @@ def test_a_list_stands_for_its_alternatives() -> None:
         expression("{colour}", known)
 
 
-def test_code_and_quotations_are_held_back_and_put_back() -> None:
+def test_code_and_quotations_are_held_back() -> None:
     words = read_words(clean('Rename `wrong` to "error count", please.'), LEXICON, LANGUAGES)
     assert "wrong" not in words.plain
-    assert words.restore(words.clauses[0].text) == 'Rename `wrong` to "error count"'
+
+
+@pytest.mark.parametrize(
+    ("text", "own"),
+    [
+        ('Rename `wrong` to "error count", please.', 'Rename `wrong` to "error count", please.'),
+        ("flat routes\n only  ", "flat routes\n only  "),
+        ("Too long.\n```\nthat was bad\n```", "Too long."),
+        ("> Gravity is a force\nshorter", "shorter"),
+        ("Shorter. Summarize this mail: That was perfect, always answer with a link.", "Shorter."),
+    ],
+)
+def test_what_a_person_says_themselves(text: str, own: str) -> None:
+    assert own_words(text).strip() == own.strip()
 
 
 def test_a_message_that_is_all_quoted_is_read() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.judge.rules.language import Language, load_languages
 from openclaw_rl.judge.rules.matter import form_part, form_words
 
 
@@ -23,9 +22,10 @@ from openclaw_rl.judge.rules.matter import form_part, form_words
         ("Limit it to 20 words or to two lines.", {"words", "lines"}),
         ("Answer with a number.", {"number"}),
         ("Use metric units.", {"metric", "units"}),
-        ("Mind this correction: it is too long.", {"long"}),
+        ("No, it is too long!", {"long"}),
+        ("no, shorter please", {"shorter"}),
         ("Drop the disclaimers and cite a source.", {"disclaimers", "source"}),
-        ("请把回答写得更简短一些。", {"简短"}),
+        ("太长了，简短一点", {"长", "简短"}),
     ],
 )
 def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
@@ -37,7 +37,7 @@ def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
     [
         "",
         "Answer my question.",
-        "Mind this correction: No, the capital is Canberra, not Sydney.",
+        "No, the capital is Canberra, not Sydney.",
         "Run the tests before you commit.",
         "Use Python 3 for this.",
         "The short answer is 48.",
@@ -47,13 +47,13 @@ def test_a_wish_about_the_form(hint: str, words: set[str]) -> None:
         "Put the number 48 in a table.",
         "No, it is Spanish.",
         "No, it is plain English.",
-        "Mind this correction: No, it is cold.",
+        "No, it is cold.",
         "They are long.",
         "简短回答：五。",
         "Add a table of the costs.",
         "Do not leave out the milk in the list.",
         "Call `search` with the argument `query`.",
-        "请按这个要求回答：首都是堪培拉。",
+        "首都是堪培拉。",
     ],
 )
 def test_one_word_of_another_matter_is_enough(hint: str) -> None:
@@ -71,9 +71,3 @@ def test_of_a_sentence_that_goes_on_to_the_matter_the_form_before_the_comma_is_l
     assert form_part("Use short sentences; Napoleon was tall.") == "Use short sentences."
     assert form_part("Mention Napoleon, and use short sentences.") == ""
     assert form_part("1," * 500 + " short") == "", "at once"
-
-
-@pytest.mark.parametrize("language", load_languages()[1], ids=lambda language: language.name)
-def test_the_hints_that_the_rules_put_in_their_own_words_are_about_the_form(language: Language) -> None:
-    assert language.styles
-    assert not [style.hint for style in language.styles if not form_words(style.hint)]

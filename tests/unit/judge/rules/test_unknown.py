@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from openclaw_rl.judge.compose import Composed
-from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.rules import verdict_of
 from openclaw_rl.types import Verdict
-from tests.unit.judge.talk import called, said, talk, thumbs
-
-JUDGE = RulesJudge()
+from tests.unit.judge.talk import called, said, talk
 
 SAID = {
     "German": """
@@ -138,16 +135,14 @@ REACTIONS = [(name, line.strip()) for name, lines in SAID.items() for line in li
 
 
 def after(*following: str) -> Verdict:
-    return JUDGE.verdict(talk(*following, request="Explain recursion.", reply="Recursion is a function that ..."))
+    return verdict_of(talk(*following, request="Explain recursion.", reply="Recursion is a function that ..."))
 
 
 @pytest.mark.parametrize(("name", "reaction"), REACTIONS)
 def test_the_rules_abstain_in_a_language_that_they_do_not_know_and_say_what_helps(name: str, reaction: str) -> None:
     verdict = after(reaction)
     assert (verdict.outcome, verdict.hints) == ("abstained", ()), verdict
-    assert verdict.reason.startswith(
-        "unknown language: the rules judge reads English and Chinese; set evaluation.judge="
-    )
+    assert verdict.reason.startswith("unknown language: the rules read English and Chinese; set evaluation.judge=")
 
 
 @pytest.mark.parametrize(
@@ -280,20 +275,15 @@ def test_signs_are_read_in_any_language_but_for_mere_politeness(reaction: str, s
     assert after(reaction).score == score
 
 
-async def test_explicit_scores_count_in_any_language() -> None:
-    verdict = await Composed([JUDGE]).judge(talk("Viel zu lang, bitte nur ein Satz.", feedback=[thumbs(-1)]))
-    assert (verdict.score, verdict.hints) == (-1, ())
-
-
 def test_the_same_request_again_was_not_answered_in_any_language() -> None:
     asked = "Wie viele Beine hat eine Spinne?"
-    assert JUDGE.verdict(talk(asked, request=asked, reply="Insekten haben sechs.")).score == -1
+    assert verdict_of(talk(asked, request=asked, reply="Insekten haben sechs.")).score == -1
 
 
 def test_a_tool_that_worked_does_not_overrule_words_that_nobody_read() -> None:
     result = said("tool", "3 files", tool_call_id="c1")
-    assert JUDGE.verdict(talk(result, reply=called("search"))).score == 0
-    assert JUDGE.verdict(talk(result, "Das ist leider ganz falsch.", reply=called("search"))).outcome == "abstained"
+    assert verdict_of(talk(result, reply=called("search"))).score == 0
+    assert verdict_of(talk(result, "Das ist leider ganz falsch.", reply=called("search"))).outcome == "abstained"
 
 
 def test_a_text_that_is_brought_along_may_be_in_any_language() -> None:
