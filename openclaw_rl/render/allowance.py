@@ -26,11 +26,15 @@ class Allowance:
     is_wanted: Callable[[], bool]
     num_tokens: int = 0
 
+    def holds(self, num_tokens: int) -> bool:
+        """Whether so many more may be made."""
+        return self.num_tokens + num_tokens <= self.max_tokens
+
     def foresee(self, num_tokens: int) -> None:
         """What comes next makes at least this many: `PromptTooLong` if that is too many."""
         if not self.is_wanted():
             raise Abandoned
-        if self.num_tokens + num_tokens > self.max_tokens:
+        if not self.holds(num_tokens):
             raise PromptTooLong(self.num_tokens + num_tokens)
 
     def spend(self, num_tokens: int) -> None:

@@ -34,6 +34,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 CACHE_BYTES = 64 * 2**20
 _WORTH_KEEPING = 512
 """Characters of a text that is remembered: what people say is short and said once, and took room for nothing."""
+_MAX_BYTES_PER_CHAR = 4
+"""In UTF-8. A token is a byte at least."""
 _TUPLE_BYTES = 40
 """An id in a cached tuple: a pointer and an int of its own."""
 
@@ -131,7 +133,7 @@ class Vocabulary:
         allowance = current_allowance()
         ids = self._cache.get(text)
         if ids is None:
-            if allowance is not None:
+            if allowance is not None and not allowance.holds(_MAX_BYTES_PER_CHAR * len(text)):
                 allowance.foresee(self.fewest_tokens(text))
             ids = tuple(self._words.encode(text) if self.encodes_by_words else self._encode_batch([text])[0])
             if len(text) >= _WORTH_KEEPING:

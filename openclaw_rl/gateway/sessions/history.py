@@ -155,13 +155,14 @@ def trace(user: str, messages: Iterable[Message], *, is_openclaw: bool = False) 
     heard: list[Heard] = []
     for position, message in enumerate(messages):
         words = said(message)
-        heard.append(_heard(message, words, is_openclaw))
+        is_users = message.role == "user"
+        is_automatic = is_users and are_automatic(words)
+        heard.append(_heard(message, words, is_automatic, is_openclaw))
         if not is_spoken(message):
             continue
-        is_users = message.role == "user"
         if is_users and not words and message.content.strip():
             continue  # attachments only, such as a reminder: clients drop it from later histories, or move it
-        digest = _AUTOMATIC if is_users and are_automatic(words) else _message_digest(message, words)
+        digest = _AUTOMATIC if is_automatic else _message_digest(message, words)
         before, whole = whole, _join(whole, digest)
         if message.role == "assistant":
             fingerprint = _fingerprint(owner, before, opening, message, digest)
@@ -213,11 +214,17 @@ def answer_digest(message: Message) -> bytes:
     return _message_digest(message, said(message))
 
 
-def _heard(message: Message, words: str, is_openclaw: bool) -> Heard:
-    """What a message that is no answer, and says `words`, is to the answers above it."""
+def _heard(message: Message, words: str, is_automatic: bool, is_openclaw: bool) -> Heard:
+    """What a message that says `words` is to the answers above it; an answer is told apart once its digest is known.
+
+    `is_automatic`: a program's words if OpenClaw wrote the history; of any other client, less is taken for such.
+    """
+    if message.role == "assistant":
+        return _NOTHING
     if is_openclaw and message.role == "user" and are_nudging(words):
         return _NUDGE
-    return _REACTION if is_reaction(message, words, is_openclaw=is_openclaw) else _NOTHING
+    is_automatic = is_automatic and (is_openclaw or are_automatic(words, is_openclaw=False))
+    return _REACTION if is_reaction(message, is_automatic=is_automatic) else _NOTHING
 
 
 def _fingerprint(owner: bytes, before: bytes, opening: bytes, answer: Message, digest: bytes) -> Fingerprint:

@@ -57,6 +57,10 @@ def test_many_and_few(piece: bytes, is_over: bool) -> None:
     assert has_more_values(b"[" + piece * num + b"0]", 100) is is_over
 
 
+def test_the_shortest_body_with_too_many_is_counted() -> None:
+    assert has_more_values(b"[" + b"0," * 101 + b"0]", 100)
+
+
 def test_a_text_full_of_signs_is_one_value() -> None:
     for text in (",[{" * 100_000, '\\"' * 100_000, "\\" * 100_001, '",' * 100_000):
         assert not has_more_values(orjson.dumps({"text": text}), 100)

@@ -18,10 +18,12 @@ from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
+from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Candidate, Step, Version
 from openclaw_rl.wiring.foundation import Foundation, check_settings, model_id_of
 from openclaw_rl.wiring.learning import make_rehearsal, make_train_loop, make_trainer
+from openclaw_rl.wiring.serving import make_serving
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
 
@@ -77,6 +79,17 @@ def test_the_rehearsal_goes_the_way_of_a_step(tmp_path: Path) -> None:
     assert metrics["step/samples"] == 1
     assert metrics["gradient/norm"] > 0
     assert {"loss/binary", "loss/opd"} <= set(metrics), "scores and hints"
+
+
+@pytest.mark.parametrize(("settings", "lends"), [((), False), (("engine.share_heads=true",), True)])
+async def test_heads_of_prompts_are_lent_where_the_operator_says_so(
+    renderer: Renderer, tmp_path: Path, settings: tuple[str, ...], lends: bool
+) -> None:
+    config = load_config(overrides=(f"store.data_dir={tmp_path}", "engine.type=scripted", *settings), env={}).config
+    foundation = Foundation(config=config, model=resolve_model(config.model), renderer=renderer, model_id="tiny")
+    async with await SqliteStore.open(tmp_path) as store:
+        serving = await make_serving(foundation, store, tmp_path)
+    assert (serving.gateway.heads is not None) is lends
 
 
 def test_a_loss_that_is_not_there_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import re
 
 _MARKS = (b",", b"[", b"{")
 """Of which a JSON text with n values has about n: each value but the first stands behind one."""
+_MIN_VALUE_BYTES = 2
+"""With the mark before it, a value takes no less."""
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _SLAB_BYTES = 1 << 18
 """Looked at in one go: the interpreter's lock is held for a millisecond at most."""
@@ -15,6 +17,8 @@ _SLAB_BYTES = 1 << 18
 
 def has_more_values(raw: bytes, limit: int) -> bool:
     """Whether a body has more than about `limit` values. Signs within strings are no values."""
+    if len(raw) <= _MIN_VALUE_BYTES * limit:
+        return False
     rough = sum(raw.count(mark, at, at + _SLAB_BYTES) for mark in _MARKS for at in range(0, len(raw), _SLAB_BYTES))
     return rough > limit and _is_over(raw, limit)
 

@@ -12,6 +12,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tokenizers import Tokenizer
 
@@ -76,6 +77,16 @@ async def test_a_worker_comes_up_serves_and_goes(
     assert not exists(pid)
     assert [*readiness, supervisor.is_ready] == [False, True, False]
     assert supervisor.num_restarts == 0
+
+
+async def test_a_worker_inherits_no_key(
+    tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "sesame")
+    socket = tmp_path / "s"
+    async with supervised(command(socket, tokenizer_folder), socket) as supervisor:
+        await supervisor.engine.state()
+        assert "HF_TOKEN" not in psutil.Process(worker_pid(caplog)).environ()
 
 
 async def test_a_worker_that_is_killed_comes_back(
