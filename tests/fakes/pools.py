@@ -13,6 +13,7 @@ from openclaw_rl.engine.pool.pool import Pool
 from openclaw_rl.engine.scripted import ScriptedEngine, ScriptedOptions
 from openclaw_rl.engine.worker.hosts import SCRIPTED
 from openclaw_rl.errors import EngineLost, EngineRefused, EngineUnavailable
+from openclaw_rl.protocols import Engine
 from openclaw_rl.types import (
     BASE_VERSION,
     Delta,
@@ -35,7 +36,7 @@ class ToyMember:
     capabilities = SCRIPTED
 
     def __init__(self, folder: Path, options: ScriptedOptions | None = None, *, up: bool = True) -> None:
-        self.engine = self
+        self.engine: Engine = self
         self.last_error: str | None = None
         self.num_restarts = 0
         self.asked: list[str] = []

@@ -64,7 +64,7 @@ class Member:
         if not self.host.is_ready:
             state = "down" if self.host.last_error else "starting"
             reason = self.host.last_error or ""
-        elif not self.is_caught_up:
+        elif not self.is_eligible:
             state = "catches up"
         elif self.silence.is_doubtful:
             state = "silent"

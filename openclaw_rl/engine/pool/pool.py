@@ -99,6 +99,7 @@ class Pool:
 
     @property
     def health(self) -> Sequence[EngineHealth]:
+        self.eligible()
         return [member.health for member in self.members]
 
     @property

@@ -47,8 +47,9 @@ class Silence:
 
     async def listen(self, answer: Awaitable[T]) -> T:
         """The answer; `EngineSilent` if nothing of anybody comes."""
+        patience = asyncio.timeout(None)
         try:
-            async with asyncio.timeout(None) as patience:
+            async with patience:
                 self._begin(patience)
                 try:
                     told = await answer
