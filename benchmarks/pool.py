@@ -107,7 +107,7 @@ class Pair:
 
     def straight(self, request: GenerateRequest) -> Engine:
         """The worker that the pool would choose, if nobody else asked."""
-        member = self.pool.choose(f"bench\0{request.conversation}", None, [])
+        member = self.pool.roster.choose(f"bench\0{request.conversation}", None, [])
         assert member is not None
         return member.engine
 
@@ -133,9 +133,9 @@ async def measure_added(directory: Path, *, num: int) -> dict[str, float]:
                 times.append(await _timed(engine, request))
         crowd = await pair.requests(NUM_CONNECTIONS)
         workers = [pair.straight(request) for request in crowd]
-        ways = (workers, direct_64), ([pair.pool.engine] * len(crowd), pooled_64)
+        pools: list[Engine] = [pair.pool.engine] * len(crowd)
         for place in range(max(2, num // 40)):
-            for engines, times in _in_turn(place, *ways):
+            for engines, times in _in_turn(place, (workers, direct_64), (pools, pooled_64)):
                 times += await asyncio.gather(*map(_timed, engines, crowd))
     finally:
         await pair.pool.stop()

@@ -28,7 +28,7 @@ LONG = 3600.0
 
 
 class ToyMember:
-    """Host and engine in one: a scripted engine whose scores differ from version to version.
+    """A host of a scripted engine whose scores differ from version to version.
 
     `die` ends what runs and forgets all versions; `come_up` is another one. While `hangs`, it accepts and says nothing.
     """
@@ -36,7 +36,7 @@ class ToyMember:
     capabilities = SCRIPTED
 
     def __init__(self, folder: Path, options: ScriptedOptions | None = None, *, up: bool = True) -> None:
-        self.engine: Engine = self
+        self.engine: Engine = _ToyEngine(self)
         self.last_error: str | None = None
         self.num_restarts = 0
         self.asked: list[str] = []
@@ -92,60 +92,68 @@ class ToyMember:
     async def stop(self) -> None:
         self._over.set()
 
+    @property
+    def versions(self) -> set[str]:
+        return set() if self.state is None else set(self.state.versions)
+
+    def note(self) -> None:
+        self.state = self._inner._state
+
+    async def alive(self) -> ScriptedEngine:
+        if self.is_ready:
+            await self._awake.wait()
+        if not self.is_ready:
+            raise EngineLost("it died")
+        return self._inner
+
+
+class _ToyEngine:
+    def __init__(self, host: ToyMember) -> None:
+        self._host = host
+
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        self.asked.append(request.request_id)
-        inner, num_tokens = await self._alive(), 0
-        if self.is_full:
+        self._host.asked.append(request.request_id)
+        inner, num_tokens = await self._host.alive(), 0
+        if self._host.is_full:
             raise EngineUnavailable("it is full", retry_after_s=1)
         async for delta in inner.generate(request):
-            if self.tokens_before_death is not None and num_tokens >= self.tokens_before_death:
-                self.die()
-            if inner is not await self._alive():
+            if self._host.tokens_before_death is not None and num_tokens >= self._host.tokens_before_death:
+                self._host.die()
+            if inner is not await self._host.alive():
                 raise EngineLost("it died")
             num_tokens += len(delta.token_ids)
             yield delta
 
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
-        self.asked.append(request.request_id)
-        scored = await (await self._alive()).score(request)
-        version = BASE_VERSION if request.version in self.serves_base else request.version or BASE_VERSION
+        self._host.asked.append(request.request_id)
+        scored = await (await self._host.alive()).score(request)
+        version = BASE_VERSION if request.version in self._host.serves_base else request.version or BASE_VERSION
         return tuple(
             Scored(logprobs=tuple(value - _bend(version, at) for at, value in enumerate(one.logprobs)))
             for one in scored
         )
 
     async def publish(self, publication: Publication) -> None:
-        if (why := self.refuses.get(publication.version)) is not None:
+        if (why := self._host.refuses.get(publication.version)) is not None:
             raise EngineRefused(why, code="version_unreadable")
-        await (await self._alive()).publish(publication)
-        self._note()
-        if (sha256 := self.loads_as.get(publication.version)) is not None:
-            assert self.state is not None
-            self.state.checksums[publication.version] = sha256  # type: ignore[index]
+        await (await self._host.alive()).publish(publication)
+        self._host.note()
+        if (sha256 := self._host.loads_as.get(publication.version)) is not None:
+            assert self._host.state is not None
+            self._host.state.checksums[publication.version] = sha256  # type: ignore[index]
 
     async def retire(self, version: str) -> None:
-        await (await self._alive()).retire(version)
-        self._note()
+        await (await self._host.alive()).retire(version)
+        self._host.note()
 
     async def forget_cache(self, salts: Collection[str]) -> None:
-        await self._alive()
-        self.forgotten.append(frozenset(salts))
+        await self._host.alive()
+        self._host.forgotten.append(frozenset(salts))
 
     async def close(self) -> None: ...
 
-    @property
-    def versions(self) -> set[str]:
-        return set() if self.state is None else set(self.state.versions)
-
-    def _note(self) -> None:
-        self.state = self._inner._state
-
-    async def _alive(self) -> ScriptedEngine:
-        if self.is_ready:
-            await self._awake.wait()
-        if not self.is_ready:
-            raise EngineLost("it died")
-        return self._inner
+    async def state(self) -> EngineState:
+        return await self._host.wait_ready()
 
 
 def _bend(version: str, at: int) -> float:

@@ -11,9 +11,10 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from openclaw_rl.engine.pool.member import Member
+from openclaw_rl.engine.pool.roster import Roster
 from openclaw_rl.engine.pool.silence import EngineSilent
 from openclaw_rl.engine.worker.admission import admit_retirement
 from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable
@@ -29,9 +30,6 @@ from openclaw_rl.types import (
     ScoreRequest,
 )
 
-if TYPE_CHECKING:
-    from openclaw_rl.engine.pool.pool import Pool
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -41,16 +39,16 @@ _MAX_MOVES = 3
 
 
 class PooledEngine:
-    """The `Engine` of a pool. Waits until a member answers, `EngineUnavailable` if that takes too long."""
+    """The `Engine` of a roster. Waits until a member answers, `EngineUnavailable` if that takes too long."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
         self._changes: set[asyncio.Task[None]] = set()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """A member's deltas."""
         request = await self._named(request)
-        moves = _Moves(self._pool, f"{request.cache_salt}\0{request.conversation or request.request_id}")
+        moves = _Moves(self._roster, f"{request.cache_salt}\0{request.conversation or request.request_id}")
         while True:
             member, has_streamed = await moves.to(request.version), False
             try:
@@ -65,7 +63,7 @@ class PooledEngine:
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
         """A member's scores."""
         if request.version is None:
-            request = replace(request, version=self._pool.live_version)
+            request = replace(request, version=self._roster.live_version)
         return await self._asked(request.request_id, request.version, lambda engine: engine.score(request))
 
     async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
@@ -91,27 +89,27 @@ class PooledEngine:
 
     async def forget_cache(self, salts: Collection[str]) -> None:
         """Returns when no request finds what these salts left: a member that cannot say so gets none before it can."""
-        await asyncio.gather(*(self._forget(member, salts) for member in self._pool.members))
+        await asyncio.gather(*(self._forget(member, salts) for member in self._roster.members))
 
     async def state(self) -> EngineState:
         """Of those that answer; waits for one as `generate` does, and asks nobody."""
-        return await self._pool.wait_ready()
+        return await self._roster.wait_ready()
 
     async def close(self) -> None:
-        """Ends every member."""
+        """Ends what changes, and every member's engine."""
         for change in self._changes:
             change.cancel()
-        await self._pool.stop()
+        await asyncio.gather(*(member.engine.close() for member in self._roster.members))
 
     async def _named(self, request: GenerateRequest) -> GenerateRequest:
         """By its version: what is live is the pool's to say, and its members' base models answer whoever asks them."""
         if request.version is not None:
             return request
-        await self._pool.wait_ready()
-        return replace(request, version=self._pool.live_version)
+        await self._roster.wait_ready()
+        return replace(request, version=self._roster.live_version)
 
     async def _asked(self, name: str, version: str | None, answer: Callable[[Engine], Awaitable[T]]) -> T:
-        moves = _Moves(self._pool, name)
+        moves = _Moves(self._roster, name)
         while True:
             member = await moves.to(version)
             try:
@@ -127,25 +125,25 @@ class PooledEngine:
         await asyncio.shield(task)
 
     async def _publish(self, publication: Publication) -> None:
-        pool = self._pool
-        await pool.wait_ready()
-        async with pool.changing:
-            for member in pool.members:
+        roster = self._roster
+        await roster.wait_ready()
+        async with roster.changing:
+            for member in roster.members:
                 member.owed_retirements.discard(publication.version)
-            members = pool.eligible()
+            members = roster.eligible()
             refusals: list[tuple[Member, EngineRefused]] = []
             failure: EngineError = EngineLost("no engine of the pool answers")
             num_loaded = 0
             for member in members:
                 if member.silence.is_doubtful:
-                    pool.lost(member, "it said nothing when a version was published")
+                    roster.lost(member, "it said nothing when a version was published")
                     continue
                 member.is_loading = len(members) > 1 and _is_whole_model(publication)
                 try:
                     refusal = await member.load(publication)
                 except EngineError as error:
                     failure = error
-                    pool.lost(member, str(error))
+                    roster.lost(member, str(error))
                     continue
                 finally:
                     member.is_loading = False
@@ -156,27 +154,27 @@ class PooledEngine:
             if not num_loaded:
                 raise refusals[0][1] if refusals else failure
             for member, refusal in refusals:
-                pool.lacking(member, publication.version, str(refusal))
-            pool.ledger.publish(publication)
-            pool.changed()
+                roster.lacking(member, publication.version, str(refusal))
+            roster.ledger.publish(publication)
+            roster.changed()
 
     async def _retire(self, version: str) -> None:
-        pool = self._pool
-        await pool.wait_ready()
-        async with pool.changing:
-            state = pool.state
+        roster = self._roster
+        await roster.wait_ready()
+        async with roster.changing:
+            state = roster.state
             assert state is not None, "a member has answered"
             admit_retirement(version, state)
-            pool.ledger.retire(version)
-            pool.proofs.forget(version)
-            pool.changed()
-            for member in pool.members:
+            roster.ledger.retire(version)
+            roster.proofs.forget(version)
+            roster.changed()
+            for member in roster.members:
                 member.owed_retirements.add(version)
-            for member in pool.eligible():
+            for member in roster.eligible():
                 try:
                     await member.retire_owed()
                 except EngineError as error:
-                    pool.lost(member, str(error))
+                    roster.lost(member, str(error))
 
     async def _forget(self, member: Member, salts: Collection[str]) -> None:
         if not member.host.is_ready or member.silence.is_doubtful:
@@ -184,18 +182,18 @@ class PooledEngine:
             member.lost("it has to forget something first")
             return
         try:
-            async with asyncio.timeout(self._pool.silent_s):
+            async with asyncio.timeout(self._roster.silent_s):
                 await member.forget(frozenset(salts))
         except (EngineLost, EngineUnavailable, TimeoutError) as error:
             member.owed_salts |= set(salts)
-            self._pool.lost(member, f"it may not have forgotten what it was told to: {error}")
+            self._roster.lost(member, f"it may not have forgotten what it was told to: {error}")
 
 
 class ProvenScorer:
     """A `Scorer`: one member, whose scores are kept for those that join later."""
 
-    def __init__(self, pool: Pool, member: Member) -> None:
-        self._pool = pool
+    def __init__(self, roster: Roster, member: Member) -> None:
+        self._roster = roster
         self._member = member
 
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
@@ -203,9 +201,9 @@ class ProvenScorer:
         try:
             scored = await self._member.ask(lambda engine: engine.score(request), patient=True)
         except EngineLost as error:
-            self._pool.lost(self._member, str(error))
+            self._roster.lost(self._member, str(error))
             raise
-        self._pool.proofs.note(self._member.name, request, scored)
+        self._roster.proofs.note(self._member.name, request, scored)
         return scored
 
     async def state(self) -> EngineState:
@@ -216,16 +214,16 @@ class ProvenScorer:
 class _Moves:
     """Where one request was, and where it goes next."""
 
-    def __init__(self, pool: Pool, conversation: str) -> None:
-        self._pool = pool
+    def __init__(self, roster: Roster, conversation: str) -> None:
+        self._roster = roster
         self._conversation = conversation
         self._been: list[Member] = []
         self.is_patient = False
         """Whether it has left a silent engine once: a long prompt is not read over and over again."""
 
     async def to(self, version: str | None) -> Member:
-        while (member := self._pool.choose(self._conversation, version, self._been)) is None:
-            await self._pool.wait_ready()
+        while (member := self._roster.choose(self._conversation, version, self._been)) is None:
+            await self._roster.wait_ready()
         return member
 
     def failed(self, member: Member, error: EngineError, *, may_move: bool) -> None:
@@ -235,20 +233,20 @@ class _Moves:
         if isinstance(error, EngineSilent):
             self.is_patient = True
         elif isinstance(error, EngineLost):
-            self._pool.lost(member, str(error))
+            self._roster.lost(member, str(error))
         elif isinstance(error, EngineRefused):
             # Others have it: this one was restarted by somebody else, say, and has not said so.
             can_move &= error.code == "version_not_found" and self._is_elsewhere(member)
             if can_move:
-                self._pool.lost(member, str(error))
+                self._roster.lost(member, str(error))
         else:  # it is full; and so are the others, if it was tried last
-            can_move &= any(other not in self._been for other in self._pool.eligible())
+            can_move &= any(other not in self._been for other in self._roster.eligible())
         if not can_move:
             raise error
         _log.info("a request moves away from %s: %s", member.name, error)
 
     def _is_elsewhere(self, member: Member) -> bool:
-        return any(other is not member and other not in self._been for other in self._pool.eligible())
+        return any(other is not member and other not in self._been for other in self._roster.eligible())
 
 
 def _is_whole_model(publication: Publication) -> bool:

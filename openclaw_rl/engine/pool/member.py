@@ -81,10 +81,10 @@ class Member:
         state = self.host.state
         return state is not None and version in state.versions and version not in self.lacks
 
-    def caught_up(self) -> None:
-        """It may get requests from now on."""
+    def caught_up(self, life: int) -> None:
+        """It may get requests from now on, if it has not been started again since: `life` is its restarts then."""
         self.is_caught_up, self.reason, self.num_failures = True, "", 0
-        self._life = self.host.num_restarts
+        self._life = life
         self.silence.heard()
 
     def lost(self, reason: str) -> None:

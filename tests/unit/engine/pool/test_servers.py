@@ -124,7 +124,7 @@ async def test_servers_answer_as_one_and_one_may_die(
             expected = await whole(pool.engine, request)
             await pool.engine.publish(saved(tmp_path, "v1"))
             assert set(pool.scorers("v1")) == {url.removeprefix("http://") for url in urls}
-            home = pool.choose("ann\0s-1", None, [])
+            home = pool.roster.choose("ann\0s-1", None, [])
             assert home is not None
             asking = asyncio.create_task(until_error(pool.engine, request))
             await asyncio.sleep(0.05)
