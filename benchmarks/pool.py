@@ -58,7 +58,7 @@ FIGURES = {
     "added_p50_ms": ("  added by a pool of two", "<= 1"),
     "added_p99_ms": ("  added p99", ""),
     "direct_p50_ms_64": ("64 at a time, straight to two workers: p50, ms", ""),
-    "added_p50_ms_64": ("  added by a pool of the two", "<= 1"),
+    "added_p50_ms_64": ("  added by a pool of the two, whose work for 64 comes at once", ""),
     "kills": ("kill -9 of one of three engines under 64 streams", ""),
     "answers": ("answers meanwhile", ""),
     "refused": ("  refused, cut short or changed", "0"),
