@@ -148,7 +148,10 @@ class EngineConfig(Section):
         "this release runs them as two processes",
     )
     num_gpus: NonNegativeInt | None = limited(
-        None, "GPUs that serve.", "this release serves on one GPU, or on a CPU (engine.device=cpu)", also=(1,)
+        None,
+        "GPUs that serve.",
+        "name the GPUs with engine.gpu_ids, one for each of engine.replicas, or engine.device=cpu",
+        also=(1,),
     )
     gpu_ids: tuple[NonNegativeInt, ...] = setting(
         (), "The GPU that serves, by its number, or one for each replica; empty = the first."

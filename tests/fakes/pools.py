@@ -66,6 +66,10 @@ class ToyMember:
         self.state: EngineState | None = self._inner._state
         self._up.set()
 
+    def forget_versions(self) -> None:
+        """As if somebody had started the server again, unnoticed."""
+        self._inner = ScriptedEngine(self._folder, self._options)
+
     def die(self) -> None:
         self._up.clear()
         self.last_error = "it ended with SIGKILL"

@@ -58,11 +58,12 @@ class PooledEngine:
                         yield delta
                 return
             except (EngineLost, EngineUnavailable, EngineRefused) as error:
-                moves.failed(member, error, may_move=not has_streamed)
+                moves.failed(member, error, request.version, may_move=not has_streamed)
 
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
         """A member's scores."""
         if request.version is None:
+            await self._roster.wait_ready()
             request = replace(request, version=self._roster.live_version)
         return await self._asked(request.request_id, request.version, lambda engine: engine.score(request))
 
@@ -115,7 +116,7 @@ class PooledEngine:
             try:
                 return await member.ask(answer, patient=moves.is_patient)
             except (EngineLost, EngineUnavailable, EngineRefused) as error:
-                moves.failed(member, error, may_move=True)
+                moves.failed(member, error, version, may_move=True)
 
     async def _to_its_end(self, change: Coroutine[None, None, None]) -> None:
         """Also if its caller leaves: what members were told must be known here."""
@@ -226,7 +227,7 @@ class _Moves:
             await self._roster.wait_ready()
         return member
 
-    def failed(self, member: Member, error: EngineError, *, may_move: bool) -> None:
+    def failed(self, member: Member, error: EngineError, version: str | None, *, may_move: bool) -> None:
         """Raises the error, or returns if another member is to be tried."""
         self._been.append(member)
         can_move = may_move and len(self._been) <= _MAX_MOVES
@@ -235,18 +236,19 @@ class _Moves:
         elif isinstance(error, EngineLost):
             self._roster.lost(member, str(error))
         elif isinstance(error, EngineRefused):
-            # Others have it: this one was restarted by somebody else, say, and has not said so.
-            can_move &= error.code == "version_not_found" and self._is_elsewhere(member)
-            if can_move:
+            # It should have it: it was started again by somebody else, say, and has not said so.
+            is_odd = error.code == "version_not_found" and version is not None and member.holds(version)
+            can_move &= is_odd and self._has_another()
+            if is_odd:
                 self._roster.lost(member, str(error))
-        else:  # it is full; and so are the others, if it was tried last
-            can_move &= any(other not in self._been for other in self._roster.eligible())
+        else:  # it is full
+            can_move &= self._has_another()
         if not can_move:
             raise error
         _log.info("a request moves away from %s: %s", member.name, error)
 
-    def _is_elsewhere(self, member: Member) -> bool:
-        return any(other is not member and other not in self._been for other in self._roster.eligible())
+    def _has_another(self) -> bool:
+        return any(other not in self._been for other in self._roster.eligible())
 
 
 def _is_whole_model(publication: Publication) -> bool:

@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Member:
-    """`may_leave` says whether requests would find another engine."""
+    """`may_leave` says whether its requests would find another engine."""
 
-    def __init__(self, name: str, host: EngineHost, *, silent_s: float, may_leave: Callable[[], bool]) -> None:
+    def __init__(self, name: str, host: EngineHost, *, silent_s: float, may_leave: Callable[[Member], bool]) -> None:
         self.name = name
         self.host = host
-        self.silence = Silence(silent_s, may_leave)
+        self.silence = Silence(silent_s, lambda: may_leave(self))
         self.num_running = 0
         self.is_caught_up = False
         """Whether it has all that was published, and has forgotten all that was to be."""
@@ -68,6 +68,7 @@ class Member:
             state = "catches up"
         elif self.silence.is_doubtful:
             state = "silent"
+            reason = "it has work and says nothing; others do it"
         return EngineHealth(
             name=self.name,
             health=state,

@@ -104,8 +104,9 @@ class Roster:
         """What is known of the versions has changed, beyond what members say of themselves."""
         self._told = ()
 
-    def _has_another(self) -> bool:
-        return sum(member.is_eligible and not member.silence.is_doubtful for member in self.members) > 1
+    def _has_another(self, one: Member) -> bool:
+        others = (member for member in self.members if member is not one)
+        return any(member.is_eligible and not member.silence.is_doubtful for member in others)
 
     async def _until_one_answers(self) -> None:
         while not self.eligible():

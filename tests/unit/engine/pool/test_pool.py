@@ -320,6 +320,39 @@ async def test_a_silent_engine_loses_its_requests_and_gets_them_back(
         assert pool.health[three.index(home)].health == "answers"
 
 
+async def test_a_silent_engine_that_is_tried_again_may_be_left_again(
+    tokenizer_folder: Path, request_of: GenerateRequest
+) -> None:
+    members = [ToyMember(tokenizer_folder), ToyMember(tokenizer_folder)]
+    async with pool_of(members, silent_s=0.02) as pool:
+        home = home_of(pool, members, request_of)
+        home.hang()
+        for number in range(1, 4):
+            assert (await whole(pool.engine, request_of)).finish_reason == "stop"
+            assert len(home.asked) == number
+            await asyncio.sleep(0.03)
+
+
+async def test_a_version_that_nobody_has_is_refused_once(three: list[ToyMember], request_of: GenerateRequest) -> None:
+    async with pool_of(three) as pool:
+        _, error = await until_error(pool.engine, replace(request_of, version="v9"))
+        assert isinstance(error, EngineRefused)
+        assert error.code == "version_not_found"
+        assert [one.health for one in pool.health] == ["answers"] * 3
+        assert sum(len(member.asked) for member in three) == 1
+
+
+async def test_one_that_was_emptied_by_somebody_else_is_passed_by(
+    three: list[ToyMember], request_of: GenerateRequest, tmp_path: Path
+) -> None:
+    async with pool_of(three) as pool:
+        await pool.engine.publish(saved(tmp_path, "v1"))
+        home = home_of(pool, three, request_of)
+        home.forget_versions()
+        assert (await whole(pool.engine, request_of)).version == "v1"
+        assert len(home.asked) == 1
+
+
 async def test_a_silent_engine_in_mid_answer(three: list[ToyMember], request_of: GenerateRequest) -> None:
     async with pool_of(three, silent_s=0.05) as pool:
         home = home_of(pool, three, request_of)
