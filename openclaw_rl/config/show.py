@@ -70,8 +70,8 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
     serving, training = config.engine.gpu_ids, config.training.gpu_ids
     if len(serving) > 1 and config.engine.replicas == 1:
         yield (
-            f"engine.gpu_ids = {','.join(map(str, serving))}: an engine of this release serves on one GPU; name one, such "
-            f"as {serving[0]}, or start an engine on each with engine.replicas={len(serving)}"
+            f"engine.gpu_ids = {','.join(map(str, serving))}: an engine of this release serves on one GPU; name one, "
+            f"such as {serving[0]}, or start an engine on each with engine.replicas={len(serving)}"
         )
     if learn and len(training) > 1:
         gpus = ",".join(map(str, training))
