@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ class ToyMember:
         self._folder, self._options = folder, options or ScriptedOptions()
         self._up, self._awake, self._over = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._awake.set()
+        self.may_load = asyncio.Event()
+        self.may_load.set()
         if up:
             self.come_up()
 
@@ -60,11 +62,18 @@ class ToyMember:
     def is_ready(self) -> bool:
         return self._up.is_set()
 
-    def come_up(self) -> None:
-        self._inner = ScriptedEngine(self._folder, self._options)
+    def come_up(self, *, remembers: bool = False) -> None:
+        """Another engine; one that `remembers` has loaded again what it had, as a supervisor sees to it."""
+        if not remembers:
+            self._inner = ScriptedEngine(self._folder, self._options)
         self.last_error = None
         self.state: EngineState | None = self._inner._state
         self._up.set()
+
+    def hold_publications(self) -> Callable[[], None]:
+        """Loading takes until what is returned is called."""
+        self.may_load.clear()
+        return self.may_load.set
 
     def forget_versions(self) -> None:
         """As if somebody had started the server again, unnoticed."""
@@ -140,6 +149,7 @@ class _ToyEngine:
     async def publish(self, publication: Publication) -> None:
         if (why := self._host.refuses.get(publication.version)) is not None:
             raise EngineRefused(why, code="version_unreadable")
+        await self._host.may_load.wait()
         await (await self._host.alive()).publish(publication)
         self._host.note()
         if (sha256 := self._host.loads_as.get(publication.version)) is not None:

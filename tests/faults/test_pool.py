@@ -18,7 +18,7 @@ from openclaw_rl.types import split_turn_id
 from tests.faults.audit import check_answers, check_sound
 from tests.faults.crowd import Crowd
 from tests.faults.processes import wait_for, workers
-from tests.server import Server
+from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -78,8 +78,9 @@ def three_embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
     folder = tmp_path_factory.mktemp("embedded")
     tiny = build_tiny_model(folder / "model")
     settings = (f"model.name={tiny}", "engine.type=embedded", "engine.replicas=3", "engine.device=cpu")
-    server = Server(folder / "data", *settings, "engine.dtype=float32", *QUICK_RESTARTS)
-    server.start(command="serve")
+    learns = ("training.batch_size=1", "training.max_wait_s=0.1", "training.truncated=score", "evaluation.judge=rules")
+    server = Server(folder / "data", *settings, "engine.dtype=float32", *QUICK_RESTARTS, *learns, *OPEN_GATE)
+    server.start()
     try:
         yield server
     finally:
@@ -110,3 +111,20 @@ def test_one_of_three_embedded_engines_is_killed(three_embedded: Server) -> None
         assert turn.skip is None
         assert len(turn.completion.logprobs) == len(turn.completion.token_ids) > 0
     wait_for(lambda: all_answer(server), "it was back", timeout_s=60)
+
+
+def test_each_proves_what_was_learned_and_the_next_one_loads_it(three_embedded: Server) -> None:
+    server, reader = three_embedded, StoreReader.open(three_embedded.data_dir)
+    asked = [{"role": "user", "content": "what is rain"}]
+    said = server.chat(asked, max_tokens=12).json()["choices"][0]["message"]["content"]
+    corrected = [*asked, {"role": "assistant", "content": said}, {"role": "user", "content": "no, shorter please"}]
+    server.chat(corrected, max_tokens=12)
+    server.wait_until(lambda: any(one.state == "live" for one in reader.versions()), timeout_s=120.0)
+    (live,) = [one for one in reader.versions() if one.state == "live"]
+    assert live.gate["proof"]["verdict"] == "proved"
+    for process in workers(server):
+        process.kill()
+    wait_for(lambda: not all_answer(server), "their deaths were noticed")
+    wait_for(lambda: all_answer(server), "all were back", timeout_s=60)
+    answers = [server.chat(f"what is ice {i}", max_tokens=4, headers={"X-Session-Id": f"c-{i}"}) for i in range(12)]
+    assert {answer.headers["X-OpenClaw-RL-Version"] for answer in answers} == {live.label}

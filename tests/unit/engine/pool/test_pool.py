@@ -13,8 +13,10 @@ from tokenizers import Tokenizer
 from openclaw_rl.engine.pool.pool import Pool
 from openclaw_rl.engine.scripted import ScriptedOptions
 from openclaw_rl.errors import ConfigError, EngineLost, EngineRefused, EngineUnavailable
+from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.protocols import EngineGroup
 from openclaw_rl.types import BASE_VERSION, GenerateRequest, ScoreRequest
+from tests.factories.weights import folder_ref
 from tests.fakes.pools import ToyMember, pool_of, settled
 from tests.unit.engine.prompts import ask, chat, saved, until_error, whole
 
@@ -226,6 +228,52 @@ async def test_one_that_was_away_is_caught_up_before_it_answers(
         assert home.asked == ["proof-v2"], "it had to prove itself"
         assert (await whole(pool.engine, request_of)).version == "v2"
         assert home.asked[1:] == ["r"]
+
+
+async def test_what_was_retired_while_one_was_away_goes_there_too(
+    three: list[ToyMember], request_of: GenerateRequest, tmp_path: Path
+) -> None:
+    async with pool_of(three) as pool:
+        for version in ("v1", "v2"):
+            await pool.engine.publish(saved(tmp_path, version, live=False))
+        three[0].die()
+        await pool.engine.retire("v1")
+        three[0].come_up(remembers=True)
+        assert three[0].versions == {BASE_VERSION, "v1", "v2"}
+        assert (await pool.engine.state()).versions == (BASE_VERSION, "v2")
+        await settled(pool)
+        assert three[0].versions == {BASE_VERSION, "v2"}
+        with pytest.raises(EngineRefused, match="not loaded"):
+            await pool.engine.retire("v1")
+
+
+@pytest.mark.parametrize("is_adapter", [True, False])
+async def test_others_answer_while_one_loads_a_whole_model(
+    three: list[ToyMember], request_of: GenerateRequest, tmp_path: Path, is_adapter: bool
+) -> None:
+    async with pool_of(three) as pool:
+        first = next(replace(request_of, conversation=name) for name in NAMES if is_of(pool, name, 0))
+        publication = saved(tmp_path, "v1", live=False)
+        if not is_adapter:
+            (tmp_path / "v1" / "adapter_config.json").unlink()
+            path = tmp_path / "v1"
+            publication = replace(publication, weights=folder_ref(str(path), folder_sha256(path)))
+        release = three[0].hold_publications()
+        publishing = asyncio.create_task(pool.engine.publish(publication))
+        await asyncio.sleep(0.01)
+        await whole(pool.engine, first)
+        assert len(three[0].asked) == is_adapter
+        release()
+        await publishing
+        await whole(pool.engine, first)
+        assert len(three[0].asked) == is_adapter + 1
+
+
+NAMES = [f"s-{number}" for number in range(50)]
+
+
+def is_of(pool: Pool, conversation: str, place: int) -> bool:
+    return pool.roster.choose(f"ann\0{conversation}", None, []) is pool.members[place]
 
 
 async def test_a_late_joiner_that_serves_something_else_does_not_answer_with_it(
