@@ -162,8 +162,8 @@ class EngineGroup(Protocol):
         """How each of them is, in the order of the settings."""
         ...
 
-    def scorers(self, version: str) -> Mapping[str, Scorer]:
-        """Each that answers with this version now, by its name: a proof is made on every one.
+    def scorers(self, versions: Collection[str]) -> Mapping[str, Scorer]:
+        """Each that answers with all of these versions now, by its name: a proof is made on every one.
 
         What is scored here is what an engine that joins later has to score too.
         """

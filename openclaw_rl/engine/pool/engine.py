@@ -39,7 +39,7 @@ _MAX_MOVES = 3
 
 
 class PooledEngine:
-    """The `Engine` of a roster. Waits until a member answers, `EngineUnavailable` if that takes too long."""
+    """The `Engine` of a pool. Waits until a member answers, `EngineUnavailable` if that takes too long."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster

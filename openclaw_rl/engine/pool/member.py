@@ -109,21 +109,20 @@ class Member:
         with self.working():
             async with aclosing(self.engine.generate(request)) as deltas:
                 while True:
-                    coming = anext(deltas, None)
-                    delta = await (coming if patient else self.silence.listen(coming))
+                    delta = await self._heard(anext(deltas, None), patient=patient)
                     if delta is None:
                         return
-                    if patient:
-                        self.silence.heard()
                     yield delta
 
     async def ask(self, answer: Callable[[Engine], Awaitable[T]], *, patient: bool) -> T:
         """A request with one answer, as `generate`."""
         with self.working():
-            coming = answer(self.engine)
-            told = await (coming if patient else self.silence.listen(coming))
-            self.silence.heard()
-            return told
+            return await self._heard(answer(self.engine), patient=patient)
+
+    async def _heard(self, coming: Awaitable[T], *, patient: bool) -> T:
+        told = await (coming if patient else self.silence.listen(coming))
+        self.silence.heard()
+        return told
 
     async def load(self, publication: Publication) -> EngineRefused | None:
         """Loads a version that answers nobody yet. A refusal, or other bytes than were published, are its answer."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from openclaw_rl.backoff import Backoff
 from openclaw_rl.engine.pool.engine import PooledEngine, ProvenScorer
@@ -40,7 +40,6 @@ class Pool:
         self.roster = Roster(hosts, wait_s=wait_s, max_waiting=max_waiting, silent_s=silent_s)
         self.members = self.roster.members
         self.engine = PooledEngine(self.roster)
-        self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -81,8 +80,8 @@ class Pool:
         self.roster.eligible()  # notices who has died
         return [member.health for member in self.members]
 
-    def scorers(self, version: str) -> Mapping[str, Scorer]:
-        able = (member for member in self.roster.eligible() if member.holds(version))
+    def scorers(self, versions: Collection[str]) -> Mapping[str, Scorer]:
+        able = (member for member in self.roster.eligible() if all(map(member.holds, versions)))
         return {member.name: ProvenScorer(self.roster, member) for member in able}
 
     async def wait_ready(self, timeout_s: float | None = None) -> EngineState:
@@ -95,14 +94,12 @@ class Pool:
         async with asyncio.TaskGroup() as tasks:
             lives = [tasks.create_task(member.host.run(), name=member.name) for member in self.members]
             following = [tasks.create_task(self._follow(member)) for member in self.members]
-            await self._stopping.wait()
             await asyncio.wait(lives)
             for task in following:
                 task.cancel()
 
     async def stop(self) -> None:
         """Ends every member."""
-        self._stopping.set()
         await asyncio.gather(*(member.host.stop() for member in self.members))
         if self._running is not None:
             await asyncio.wait((self._running,))

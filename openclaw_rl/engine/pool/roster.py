@@ -82,9 +82,8 @@ class Roster:
         able = self.eligible()
         if version is not None:
             holding = [member for member in able if member.holds(version)]
-            for member in able if holding else ():
-                if member not in holding and version not in member.lacks:
-                    self.lost(member, f"it has lost {version}")
+            if 0 < len(holding) < len(able):
+                self._look_at_others(able, holding, version)
             able = holding or able  # where nobody has it, somebody says so
         able = [member for member in able if member not in avoid] or able
         able = [member for member in able if member.is_welcome] or able
@@ -93,6 +92,13 @@ class Roster:
         most = bound([member.num_running for member in able])
         order = [able[place] for place in ranked(conversation, [member.name for member in able])]
         return next((member for member in order if member.num_running < most), order[0])
+
+    def _look_at_others(self, able: Sequence[Member], holding: Sequence[Member], version: str) -> None:
+        """What was published to all, and has not been refused, was lost where it is not; unless it is on its way."""
+        if any(one.version == version for one in self.ledger.published):
+            for member in able:
+                if member not in holding and version not in member.lacks:
+                    self.lost(member, f"it has lost {version}")
 
     def lost(self, member: Member, reason: str) -> None:
         """A caller saw a member die, or refuse what it should have."""

@@ -59,7 +59,6 @@ class Silence:
             if not patience.expired():
                 raise
             raise EngineSilent(f"the engine has said nothing for {self._limit_s:g} s") from error
-        self.heard()
         return told
 
     def _begin(self, patience: asyncio.Timeout) -> None:

@@ -95,7 +95,7 @@ class Proving:
             read, self._reading = await self.read(candidate, parent), None
         if self._group is None:
             return await self._prove_on(self._engine, candidate, label, read)
-        asked = self._group.scorers(candidate.label)
+        asked = self._group.scorers((label, candidate.label))
         found = await asyncio.gather(
             *(self._prove_on(one, candidate, label, read, name=name) for name, one in asked.items()),
             return_exceptions=True,

@@ -50,7 +50,7 @@ def score_request(version: str, tokenizer: Tokenizer) -> ScoreRequest:
 
 async def prove(pool: Pool, version: str, tokenizer: Tokenizer) -> None:
     """As `release/gate/proving.py` asks: every member, the version before and the version."""
-    for scorer in pool.scorers(version).values():
+    for scorer in pool.scorers([BASE_VERSION, version]).values():
         for label in (BASE_VERSION, version):
             await scorer.score(score_request(label, tokenizer))
 
@@ -201,7 +201,7 @@ async def test_an_engine_that_loads_other_bytes_is_named_and_not_asked(
         await pool.engine.publish(saved(tmp_path, "v1", live=False))
         assert "engine 2 loaded aaaaaaaaaaaaaaaa for v1" in pool.health[1].reason
         assert "v1" not in three[1].versions
-        assert set(pool.scorers("v1")) == {"engine 1", "engine 3"}
+        assert set(pool.scorers(["v1"])) == {"engine 1", "engine 3"}
         assert (await pool.engine.state()).checksums["v1"] == saved(tmp_path, "v1").sha256
         for number in range(20):
             await whole(pool.engine, replace(request_of, version="v1", conversation=f"s-{number}"))
@@ -263,6 +263,7 @@ async def test_others_answer_while_one_loads_a_whole_model(
         await asyncio.sleep(0.01)
         await whole(pool.engine, first)
         assert len(three[0].asked) == is_adapter
+        assert [one.health for one in pool.health] == ["answers"] * 3
         release()
         await publishing
         await whole(pool.engine, first)
@@ -286,8 +287,8 @@ async def test_a_late_joiner_that_serves_something_else_does_not_answer_with_it(
         three[2].serves_base.add("v1")
         three[2].come_up()
         await settled(pool)
-        assert set(pool.scorers(BASE_VERSION)) == {"engine 1", "engine 2", "engine 3"}
-        assert set(pool.scorers("v1")) == {"engine 1", "engine 2"}
+        assert set(pool.scorers([BASE_VERSION])) == {"engine 1", "engine 2", "engine 3"}
+        assert set(pool.scorers(["v1"])) == {"engine 1", "engine 2"}
         assert "answers otherwise" in pool.health[2].reason
         del three[2].asked[:]
         for number in range(20):

@@ -123,7 +123,7 @@ async def test_servers_answer_as_one_and_one_may_die(
             await settled(pool)
             expected = await whole(pool.engine, request)
             await pool.engine.publish(saved(tmp_path, "v1"))
-            assert set(pool.scorers("v1")) == {url.removeprefix("http://") for url in urls}
+            assert set(pool.scorers(["v1"])) == {url.removeprefix("http://") for url in urls}
             home = pool.roster.choose("ann\0s-1", None, [])
             assert home is not None
             asking = asyncio.create_task(until_error(pool.engine, request))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,8 +135,8 @@ class Group:
         self.engines = {"engine 1": engine, "engine 2": odd or engine, "engine 3": engine}
         self.dead = dead
 
-    def scorers(self, version: str) -> Mapping[str, Scorer]:
-        assert version == "v1"
+    def scorers(self, versions: Collection[str]) -> Mapping[str, Scorer]:
+        assert set(versions) == {"v0", "v1"}
         return {name: Dead() if name == self.dead else engine for name, engine in self.engines.items()}
 
 
