@@ -1,6 +1,8 @@
-"""What it costs that users share no cache: people whose agents send the same long head, apart and with shared heads.
+"""What it costs that users share neither cache nor adapter: 32 people, each with what is theirs.
 
-    python benchmarks/sharing.py [--json] [--quick] [--users N] [--head TOKENS] [--device cuda]
+    python benchmarks/sharing.py [--json] [--quick] [--part heads|adapters] [--users N] [--head TOKENS] [--device cuda]
+
+**Heads**, the cache: people whose agents send the same long head, apart and with shared heads.
 
 Each user's agent opens with the same system prompt and tools, then 40 tokens of the user's own, and goes on once. They
 come one after the other, so that the first has been read when the second comes. `apart` is the default
@@ -10,6 +12,9 @@ went through the model. The cache has room for all, as nothing else is to be mea
 There are 32 users, and on a GPU the head has 11,000 tokens, the size of OpenClaw's. On a CPU it is scaled down to a
 sixteenth. `--quick` takes 8 users, and a thirty-second on a CPU. The ratios grow with the users, and with the head
 beside a user's own words.
+
+**Adapters**: all users write at once, each on a version of his own (rank 16, all projections), and then all on one.
+Rounds of both alternate. The engine computes as many answers at once as there are users.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import argparse
 import asyncio
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +33,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
+import torch
 from torch import Tensor
 
 from benchmarks.engines import architecture, has_gpu, open_engine, parser, prompt_ids, show, stream
+from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.runner import NetworkRunner, SequencePiece
-from openclaw_rl.types import BASE_VERSION
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.types import BASE_VERSION, Publication, WeightsRef
 
 HEAD, USERS, OWN, ANSWER = 11_000, 32, 40, 4
+RANK, WRITTEN = 16, 24
 
 FIGURES = {
     "users": ("users", ""),
@@ -48,6 +59,10 @@ FIGURES = {
     "ttft_first_shared_s": ("  heads shared", ""),
     "ttft_next_apart_s": ("a user's next turn: time to first token, apart, s (median)", ""),
     "ttft_next_shared_s": ("  heads shared", ""),
+    "one_adapter_tok_s": ("all users write at once, one adapter for all, tokens/s together", ""),
+    "mixed_adapters_tok_s": ("  an adapter for each", ""),
+    "mixed_adapters_32": ("  mixed over one", ">= 0.6, aim 0.7"),
+    "no_adapter_tok_s": ("  no adapter, tokens/s together", ""),
     "seconds": ("length of the run, s", ""),
 }
 
@@ -105,8 +120,58 @@ def _count(runner: NetworkRunner) -> list[int]:
     return counted
 
 
+async def run_adapters(*, num_users: int, num_rounds: int, threads: int | None) -> dict[str, float]:
+    """Tokens a second of all users together: on the base, on one adapter, on an adapter each."""
+    engine = open_engine(threads=threads, max_active=num_users)
+    labels = [f"v{1 + user}" for user in range(num_users)]
+    with tempfile.TemporaryDirectory() as directory:
+        for number, label in enumerate(labels):
+            folder = Path(directory) / label
+            adapter = AdapterWeights.random(
+                architecture(),
+                rank=RANK,
+                alpha=2.0 * RANK,
+                seed=number,
+                b_std=0.001,
+                device=torch.device("cpu"),
+                dtype=torch.float32,
+            )
+            adapter.save(folder)
+            weights = WeightsRef.of_folder(folder, folder_sha256(folder))
+            await engine.publish(Publication(version=label, weights=weights, live=False))
+    rounds: list[tuple[float, float, float]] = []
+    for turn in range(num_rounds + 1):
+        alone = await _written_per_s(engine, [BASE_VERSION] * num_users, turn)
+        one = await _written_per_s(engine, [labels[0]] * num_users, turn)
+        mixed = await _written_per_s(engine, labels, turn)
+        rounds.append((alone, one, mixed))
+    await engine.close()
+    measured = rounds[1:]  # the first one warms up
+    return {
+        "one_adapter_tok_s": median(one for _, one, _ in measured),
+        "mixed_adapters_tok_s": median(mixed for *_, mixed in measured),
+        "mixed_adapters_32": median(mixed / one for _, one, mixed in measured),
+        "no_adapter_tok_s": median(alone for alone, *_ in measured),
+    }
+
+
+async def _written_per_s(engine: EmbeddedEngine, labels: Sequence[str], seed: int) -> float:
+    """From the first moment at which all write."""
+    prompts = [prompt_ids(architecture(), OWN, seed=100 * seed + user) for user in range(len(labels))]
+    answers = await asyncio.gather(
+        *(
+            stream(engine, prompt, max_tokens=WRITTEN + 1, version=label, salt=f"user {user}")
+            for user, (prompt, label) in enumerate(zip(prompts, labels, strict=True))
+        )
+    )
+    all_write = max(answer.arrivals[0] for answer in answers)
+    late = [at for answer in answers for at in answer.arrivals if at > all_write]
+    return len(late) / (max(late) - all_write)
+
+
 def arguments() -> argparse.Namespace:
-    made = parser("Measure what it costs that users share no cache.")
+    made = parser("Measure what it costs that users share neither cache nor adapter.")
+    made.add_argument("--part", choices=("heads", "adapters"), default=None, help="one of both; both if not given")
     made.add_argument("--users", type=int, default=None, help="how many users; 32, and 8 with --quick")
     made.add_argument("--head", type=int, default=None, help="tokens of the head; 11000 on a GPU, scaled down on a CPU")
     made.add_argument(
@@ -125,8 +190,8 @@ def arguments() -> argparse.Namespace:
     return chosen
 
 
-def main() -> int:
-    chosen, began_at = arguments(), time.monotonic()
+def measure_heads(chosen: argparse.Namespace) -> dict[str, float]:
+    """All users one after the other, apart and with shared heads."""
     if chosen.head < HEAD:
         print(f"a head of {chosen.head:,} tokens stands for one of {HEAD:,}")
 
@@ -134,8 +199,7 @@ def main() -> int:
         return asyncio.run(run(num_users=chosen.users, num_head=chosen.head, shares=shares, threads=chosen.threads))
 
     apart, shared = measured(shares=False), measured(shares=True)
-    found = {
-        "users": chosen.users,
+    return {
         "head_tokens": chosen.head,
         "tokens_apart": apart.num_tokens,
         "tokens_shared": shared.num_tokens,
@@ -147,8 +211,18 @@ def main() -> int:
         "ttft_first_shared_s": median(shared.firsts_s),
         "ttft_next_apart_s": median(apart.nexts_s),
         "ttft_next_shared_s": median(shared.nexts_s),
-        "seconds": time.monotonic() - began_at,
     }
+
+
+def main() -> int:
+    chosen, began_at = arguments(), time.monotonic()
+    found: dict[str, float] = {"users": chosen.users}
+    if chosen.part != "adapters":
+        found |= measure_heads(chosen)
+    if chosen.part != "heads":
+        rounds = 2 if chosen.quick else 5
+        found |= asyncio.run(run_adapters(num_users=chosen.users, num_rounds=rounds, threads=chosen.threads))
+    found["seconds"] = time.monotonic() - began_at
     show(FIGURES, found, as_json=chosen.json)
     return 0
 

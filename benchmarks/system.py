@@ -64,7 +64,8 @@ class System:
         self.engine_socket = self.data_dir / "run" / "engine.sock"
         self.key = (self.data_dir / "key").read_text().strip()
         self._gateway = psutil.Process(self._process.pid)
-        (self._engine,) = self._gateway.children()
+        self.engines = self._gateway.children()
+        """As they were at the start."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,10 +76,10 @@ class System:
         self.kill()
 
     def kill(self) -> None:
-        """kill -9, so that nothing can be written any more; the engine ends when its parent is gone."""
+        """kill -9, so that nothing can be written any more; an engine ends when its parent is gone."""
         self._process.kill()
         self._process.wait()
-        psutil.wait_procs([self._engine], timeout=10)
+        psutil.wait_procs(self.engines, timeout=10)
 
     def freeze(self) -> None:
         """Stops the gateway where it is, so that nothing it does is measured with something else; `thaw` ends it."""
@@ -90,7 +91,7 @@ class System:
     def cpu(self) -> Cpu:
         return Cpu(
             gateway=sum(self._gateway.cpu_times()[:2]),
-            engine=sum(self._engine.cpu_times()[:2]),
+            engine=sum(sum(engine.cpu_times()[:2]) for engine in self.engines),
             generator=time.process_time(),
         )
 

@@ -17,6 +17,7 @@ from openclaw_rl.types import (
     Delta,
     Door,
     EndOfAttempt,
+    EngineHealth,
     EngineState,
     Episode,
     Evidence,
@@ -142,6 +143,31 @@ class EngineHost(Protocol):
     async def run(self) -> None: ...
 
     async def stop(self) -> None: ...
+
+
+class Scorer(Protocol):
+    """The part of an engine that proves what it serves."""
+
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]: ...
+
+    async def state(self) -> EngineState: ...
+
+
+@runtime_checkable
+class EngineGroup(Protocol):
+    """An `EngineHost` may be this too: several engines that answer as one."""
+
+    @property
+    def health(self) -> Sequence[EngineHealth]:
+        """How each of them is, in the order of the settings."""
+        ...
+
+    def scorers(self, versions: Collection[str]) -> Mapping[str, Scorer]:
+        """Each that answers with all of these versions now, by its name: a proof is made on every one.
+
+        What is scored here is what an engine that joins later has to score too.
+        """
+        ...
 
 
 class AnswerParser(Protocol):

@@ -90,6 +90,12 @@ class GatewayClient:
                 raise
             return str(refusal)
 
+    async def engines(self) -> list[tuple[str, str, str]]:
+        """Where several engines answer as one: of each its name, how it is, and why. Needs a key."""
+        async with self._session.get(f"{self._url}/readyz") as response:
+            told = orjson.loads(await response.read()).get("engines", ())
+            return [(str(one["name"]), str(one["health"]), str(one["reason"])) for one in told]
+
     async def models(self) -> list[str]:
         """The names that the server lists, its own first; refused without a valid key."""
         async with self._open("GET", "/v1/models") as response:

@@ -67,14 +67,15 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
             and (learn or key in _SERVING_TOO or not key.startswith(_LEARNING))
         ):
             yield f"{_named(key)} = {_show(value)}: {limit.why}; {limit.advice}"
-    parts = {
-        "engine.gpu_ids": config.engine.gpu_ids,
-        **({"training.gpu_ids": config.training.gpu_ids} if learn else {}),
-    }
-    for key, gpus in parts.items():
-        if len(gpus) > 1:
-            one = "serves" if key.startswith("engine") else "trains"
-            yield f"{key} = {','.join(map(str, gpus))}: this release {one} on one GPU; name one, such as {gpus[0]}"
+    serving, training = config.engine.gpu_ids, config.training.gpu_ids
+    if len(serving) > 1 and config.engine.replicas == 1:
+        yield (
+            f"engine.gpu_ids = {','.join(map(str, serving))}: an engine of this release serves on one GPU; name one, "
+            f"such as {serving[0]}, or start an engine on each with engine.replicas={len(serving)}"
+        )
+    if learn and len(training) > 1:
+        gpus = ",".join(map(str, training))
+        yield f"training.gpu_ids = {gpus}: this release trains on one GPU; name one, such as {training[0]}"
     weights = {"training.load_path": config.training.load_path}
     if learn:
         weights["training.teacher_load_path"] = config.training.teacher_load_path

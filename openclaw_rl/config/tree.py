@@ -99,6 +99,13 @@ class EngineConfig(Section):
     type: EngineType = limited(
         "embedded", "Which engine samples the tokens.", "other engines come later", also=AVAILABLE_ENGINES[1:]
     )
+    replicas: PositiveInt = setting(
+        1, "Engines that are started and answer as one; they share the CPU's threads, or get one of gpu_ids each."
+    )
+    urls: tuple[Url, ...] = setting((), "Servers that run already and answer as one; they are attached, not started.")
+    silent_s: PositiveFloat = setting(
+        60.0, "How long one of several engines may have work and say nothing before others do it."
+    )
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "Where the embedded engine computes.")
     dtype: Literal["auto", "float32", "bfloat16"] = setting(
         "auto", "Precision of the served weights; auto = float32 on a CPU, bfloat16 on a GPU."
@@ -141,9 +148,14 @@ class EngineConfig(Section):
         "this release runs them as two processes",
     )
     num_gpus: NonNegativeInt | None = limited(
-        None, "GPUs that serve.", "this release serves on one GPU, or on a CPU (engine.device=cpu)", also=(1,)
+        None,
+        "GPUs that serve.",
+        "name the GPUs with engine.gpu_ids, one for each of engine.replicas, or engine.device=cpu",
+        also=(1,),
     )
-    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPU that serves, by its number; empty = the first.")
+    gpu_ids: tuple[NonNegativeInt, ...] = setting(
+        (), "The GPU that serves, by its number, or one for each replica; empty = the first."
+    )
 
 
 class StoreConfig(Section):

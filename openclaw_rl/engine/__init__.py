@@ -8,5 +8,7 @@ engines of ours are processes, joined with the control process by HTTP on a Unix
       worker/client.SocketEngine   ── socket ──▶ worker/server.EngineServer
                                                    scripted.ScriptedEngine | embedded/engine.EmbeddedEngine
 
+`pool/` makes one host of several.
+
 Nothing is imported here, so that the control process never loads torch and a worker never loads aiohttp.
 """

@@ -73,6 +73,9 @@ class GenerateRequest:
     the same salt. Only the first `num_shareable` tokens may also serve those of another salt that share them. An empty
     salt belongs to this one request: it finds nothing, and nothing is kept of it. So a caller that forgets the salt
     loses time, and never a word.
+
+    `conversation` is the same for all requests of one, and says nothing else: where several engines answer as one, they
+    go to the one that has read what came before.
     """
 
     request_id: str
@@ -84,6 +87,7 @@ class GenerateRequest:
     exact: bool = False
     cache_salt: str = ""
     num_shareable: int = 0
+    conversation: str = ""
 
     def __post_init__(self) -> None:
         require(self.num_shareable >= 0, f"num_shareable must be at least 0, got {self.num_shareable}")
@@ -201,3 +205,19 @@ class EngineState:
     dtype: str
     checksums: Mapping[str, str] = field(default_factory=dict)
     """What the bytes of each version hash to that were published and loaded; the base has none."""
+
+
+Health = Literal["starting", "answers", "catches up", "silent", "down"]
+"""What one of several engines does: `catches up` loads what was published and proves it, and gets no request before
+that; `silent` has work and says nothing, so that others answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineHealth:
+    """How one of several engines is. `reason` is why it does not answer, or what it does not answer."""
+
+    name: str
+    health: Health
+    reason: str = ""
+    num_running: int = 0
+    num_restarts: int = 0

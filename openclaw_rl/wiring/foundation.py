@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw_rl.config import Config, StoreConfig, TrainingConfig, dump, require_available
-from openclaw_rl.engine.registry import capabilities_of
+from openclaw_rl.engine.registry import capabilities_of, check_engine
 from openclaw_rl.gateway.access.auth import check_binding
 from openclaw_rl.judge.registry import check_judge
 from openclaw_rl.logs import start_logging
@@ -54,6 +54,7 @@ def model_id_of(config: Config, model: ModelFiles) -> str:
 def check_settings(config: Config, *, learn: bool) -> None:
     """ConfigError if this release, or this machine, cannot do what the settings ask for."""
     require_available(config, learn=learn)
+    check_engine(config.engine)
     check_binding(config.gateway.host, require_key=config.gateway.require_key)
     if learn:
         check_judge(config.evaluation)

@@ -25,6 +25,7 @@ from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
 from openclaw_rl.protocols import (
     Engine,
+    EngineGroup,
     EngineHost,
     HiddenReader,
     Judge,
@@ -70,7 +71,8 @@ async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Re
     assert path is not None, "check_judge has seen it"
     files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
     renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    return make_host(config.engine, files, sockets / "judge.sock", name="judge engine"), renderer
+    one = config.engine.model_copy(update={"replicas": 1, "urls": (), "gpu_ids": config.engine.gpu_ids[:1]})
+    return make_host(one, files, sockets / "judge.sock", name="judge engine"), renderer
 
 
 def make_judge_loop(config: Config, lessons: LearningStore, judges: Sequence[Judge], metrics: Metrics) -> JudgeLoop:
@@ -311,6 +313,7 @@ def make_release(
             min_tokens=settings.probe_tokens,
             min_correlation=settings.min_correlation,
             reports_checksum=host.capabilities.reports_checksum,
+            group=host if isinstance(host, EngineGroup) else None,
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 
@@ -12,9 +13,11 @@ from tests.server import Server
 
 
 def workers(server: Server) -> list[psutil.Process]:
-    """The engine processes of this data directory, whoever their parent is now."""
-    socket = str(server.data_dir / "run" / "engine.sock")
-    return [process for process in psutil.process_iter() if socket in _command(process)]
+    """The engine processes of this data directory, whoever their parent is now; of several in the order of their
+    numbers."""
+    sockets = re.compile(re.escape(str(server.data_dir / "run")) + r"/engine(-\d+)?\.sock")
+    found = {process: one for process in psutil.process_iter() for one in _command(process) if sockets.fullmatch(one)}
+    return sorted(found, key=lambda process: found[process])
 
 
 def worker(server: Server) -> psutil.Process:

@@ -210,6 +210,16 @@ def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> 
     return ok("server", f"ready at {url}")
 
 
+def check_engines(engines: Sequence[tuple[str, str, str]]) -> CheckResult:
+    """Name, health and reason of each of several engines that answer as one."""
+    away = [(name, health, reason) for name, health, reason in engines if health != "answers" or reason]
+    if not away:
+        return ok("engines", f"all {len(engines)} answer")
+    told = "; ".join(f"{name}: {health}{f' ({reason})' if reason else ''}" for name, health, reason in away)
+    num = sum(health == "answers" for _, health, _ in engines)
+    return remark("engines", f"{num} of {len(engines)} answer; {told}", "wait, or look into run/log.jsonl")
+
+
 def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult:
     """Who judges and who judged, and what they could not read; `unscored` None: there is no store yet."""
     names = ", ".join(judges)

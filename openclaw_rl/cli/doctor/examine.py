@@ -65,10 +65,12 @@ def examine(config: Config) -> Iterator[CheckResult]:
     yield checks.check_cpu(probes.num_cores(), probes.cpu_flags())
     yield checks.check_engine(engine)
 
-    url, answers, waiting_for = asyncio.run(_ask_server(data_dir))
+    url, answers, waiting_for, engines = asyncio.run(_ask_server(data_dir))
     host, port = config.gateway.host, config.gateway.port
     ours = url is not None and answers and urlsplit(url).port == port
     yield checks.check_server(url, answers=answers, waiting_for=waiting_for)
+    if engines:
+        yield checks.check_engines(engines)
     yield checks.check_port(host, port, problem=probes.why_not_listen(host, port), ours=ours)
     yield checks.check_modes(data_dir, probes.open_files(data_dir))
     free = probes.free_bytes(data_dir)
@@ -143,15 +145,15 @@ def _rows(store: StoreConfig) -> tuple[ReadStore | None, str, str]:
         return None, str(error), ""
 
 
-async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None]:
-    """The address that a server left, whether it answers there, and what it waits for."""
+async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None, list[tuple[str, str, str]]]:
+    """The address that a server left, whether it answers there, what it waits for, and how each of its engines is."""
     url = None
     try:
         address = read_address(data_dir)
         if address is None:
-            return None, False, None
+            return None, False, None, []
         url, key = address.url, read_key_file(data_dir / KEY_FILE)
         async with asyncio.timeout(_ANSWER_S), GatewayClient(url, key) as client:
-            return url, True, await client.why_not_ready()
+            return url, True, await client.why_not_ready(), await client.engines()
     except (TimeoutError, OpenClawError):
-        return url or str(data_dir / ADDRESS_FILE), False, None
+        return url or str(data_dir / ADDRESS_FILE), False, None, []

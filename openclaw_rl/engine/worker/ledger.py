@@ -30,6 +30,16 @@ class Ledger:
         that was only loaded (to be compared, say) is not among them, so that it never becomes live by accident."""
         self._deaths: Counter[str] = Counter()
 
+    @property
+    def published(self) -> tuple[Publication, ...]:
+        """What a worker must load, in this order, to be as those before it."""
+        return tuple(self._published.values())
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """What was live and is not retired; the last one is live now."""
+        return tuple(self._live)
+
     def publish(self, publication: Publication) -> None:
         """A worker has loaded this version, or made a loaded one live."""
         version = publication.version

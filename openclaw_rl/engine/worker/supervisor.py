@@ -22,7 +22,8 @@ from openclaw_rl.config.environment import worker_environment
 from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.engine.worker.ledger import Ledger
 from openclaw_rl.engine.worker.life import MAX_LINE_BYTES, Life, parse_line
-from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable
+from openclaw_rl.engine.worker.waiting import WaitingRoom
+from openclaw_rl.errors import EngineError, EngineLost
 from openclaw_rl.types import (
     Capabilities,
     Delta,
@@ -76,14 +77,12 @@ class Supervisor:
         self._socket = socket
         self._name = name
         self._start_timeout_s = start_timeout_s
-        self._wait_s = wait_s
-        self._max_waiting = max_waiting
+        self._waiting = WaitingRoom(wait_s=wait_s, max_waiting=max_waiting)
         self._backoff = backoff
         self._stable_s = stable_s
         self._grace_s = grace_s
         self._num_deaths = 0
         """In a row: since the last worker that was ready for `stable_s`."""
-        self._num_waiting = 0
         self._life: Life | None = None
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -128,19 +127,7 @@ class Supervisor:
         if self._ready.is_set() and self.state is not None:
             return self.state
         retry_after_s = max(1, math.ceil(self._pause_s))
-        if self._num_waiting >= self._max_waiting:
-            raise EngineUnavailable(f"{self._num_waiting} requests wait for the engine", retry_after_s=retry_after_s)
-        timeout_s = self._wait_s if timeout_s is None else timeout_s
-        self._num_waiting += 1
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._ready.wait()
-        except TimeoutError:
-            # Why is for the server's own people (`last_error`): it may name files of this machine.
-            message = f"no engine came up within {timeout_s:g} s; /readyz and the server's log say why"
-            raise EngineUnavailable(message, retry_after_s=retry_after_s) from None
-        finally:
-            self._num_waiting -= 1
+        await self._waiting.wait(self._ready.wait, timeout_s, retry_after_s=retry_after_s)
         assert self.state is not None, "a ready worker has told its state"
         return self.state
 

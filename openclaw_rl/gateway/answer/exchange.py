@@ -414,6 +414,7 @@ class Exchange:
             version=self._pin,
             cache_salt=self._gateway.salts.of(self._placement.session),
             num_shareable=self._num_shareable,
+            conversation=turn.session,
         )
 
     async def _sampled(self) -> AsyncGenerator[tuple[int, Piece], None]:

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from typing import Self, TypeVar
 
@@ -36,7 +36,7 @@ from openclaw_rl.gateway.api.openapi import describe
 from openclaw_rl.gateway.api.rollouts import read_rollouts
 from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.gateway.sessions.identify import Identity, identify
-from openclaw_rl.protocols import EngineHost
+from openclaw_rl.protocols import EngineGroup, EngineHost
 from openclaw_rl.render.cache import owned_by
 from openclaw_rl.types import LOCAL_USER, AtWork, Json, Turn, line_for, split_turn_id, turn_id
 
@@ -379,11 +379,16 @@ class App:
         elif not await self._gateway.store.can_write():
             ready = False
             reason = "the store cannot be written: free some space on its disk; the server's log says more"
-        return _json(200 if ready else 503, orjson.dumps({"ready": ready, "reason": reason}))
+        told: dict[str, Json] = {"ready": ready, "reason": reason}
+        if isinstance(self._host, EngineGroup) and not self._is_stranger(request):
+            told["engines"] = [asdict(one) for one in self._host.health]
+        return _json(200 if ready else 503, orjson.dumps(told))
 
     async def _metrics_text(self, _: web.Request) -> web.StreamResponse:
         self._metrics.engine_up.set(self._host.is_ready)
         self._metrics.engine_restarts.set(self._host.num_restarts)
+        if isinstance(self._host, EngineGroup):
+            self._metrics.engines(self._host.health)
         self._metrics.open_sessions.set(len(self._gateway.sessions))
         return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
 

@@ -5,7 +5,11 @@ The loops that learn tell `judged`, `examined`, `judging_paused` and `credited` 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from openclaw_rl.types import EngineHealth
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -30,6 +34,18 @@ class Metrics:
         self.open_sessions = Gauge("openclaw_rl_open_sessions", "Sessions that may go on.", registry=self.registry)
         self.engine_up = Gauge("openclaw_rl_engine_up", "1 while the engine answers.", registry=self.registry)
         self.engine_restarts = Gauge("openclaw_rl_engine_restarts", "Restarts of the engine.", registry=self.registry)
+        self.member_up = Gauge(
+            "openclaw_rl_engine_member_up",
+            "1 while this engine of several answers.",
+            ["engine"],
+            registry=self.registry,
+        )
+        self.member_running = Gauge(
+            "openclaw_rl_engine_member_running", "Requests that it computes.", ["engine"], registry=self.registry
+        )
+        self.member_restarts = Gauge(
+            "openclaw_rl_engine_member_restarts", "Its restarts.", ["engine"], registry=self.registry
+        )
         self.judgements = Counter("openclaw_rl_judgements", "Turns judged.", ["outcome"], registry=self.registry)
         self.canaries = Counter(
             "openclaw_rl_canaries", "What the judge made of known cases.", ["finding"], registry=self.registry
@@ -42,6 +58,13 @@ class Metrics:
         self.credits = Counter(
             "openclaw_rl_credits", "Judged turns by what became of them.", ["became"], registry=self.registry
         )
+
+    def engines(self, health: Sequence[EngineHealth]) -> None:
+        """How each of several engines is."""
+        for one in health:
+            self.member_up.labels(one.name).set(one.health == "answers")
+            self.member_running.labels(one.name).set(one.num_running)
+            self.member_restarts.labels(one.name).set(one.num_restarts)
 
     def judged(self, outcome: str) -> None:
         self.judgements.labels(outcome).inc()

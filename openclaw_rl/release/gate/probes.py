@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean
 
-from openclaw_rl.protocols import Engine, Renderer
+from openclaw_rl.protocols import Engine, Renderer, Scorer
 from openclaw_rl.types import (
     BACKGROUND,
     BASE_VERSION,
@@ -234,8 +234,13 @@ class Prober:
         ]
         return await self.ask(hinted, BASE_VERSION, max_tokens=max_tokens)
 
-    async def logprobs(self, passages: Sequence[Passage], version: str) -> list[tuple[float, ...]]:
-        """The log-probs that a version gives to the tokens after each passage's start; nothing for an empty passage."""
+    async def logprobs(
+        self, passages: Sequence[Passage], version: str, *, on: Scorer | None = None
+    ) -> list[tuple[float, ...]]:
+        """The log-probs that a version gives to the tokens after each passage's start; nothing for an empty passage.
+
+        `on` is one of several engines that answer as one.
+        """
         asked = [(prompt, said) for prompt, said in passages if said]
         if not asked:
             return [()] * len(passages)
@@ -246,7 +251,7 @@ class Prober:
             version=version,
             cache_salt=SYSTEM_SALT,
         )
-        scored = iter(await self._engine.score(request))
+        scored = iter(await (on or self._engine).score(request))
         return [next(scored).logprobs if said else () for _, said in passages]
 
     async def _answer(self, probe: Probe, version: str, max_tokens: int) -> ProbeAnswer:

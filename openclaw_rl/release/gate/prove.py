@@ -85,8 +85,8 @@ def needed_correlation(min_correlation: float, *, change: float, noise: float, n
     return max(told, _BY_CHANCE / sqrt(num_tokens))
 
 
-def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: int) -> Proof:
-    """Compares the changes that engine and trainer measured."""
+def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: int, name: str = "the engine") -> Proof:
+    """Compares the changes that engine and trainer measured. `name` is what the reason calls the engine."""
     expected, served = trainer.change, engine.change
     require(len(expected) == len(served) >= min_tokens, f"{min_tokens} tokens are needed, got {len(served)}")
     change = _rms(expected)
@@ -102,7 +102,7 @@ def prove(trainer: Told, engine: Told, *, min_correlation: float, min_tokens: in
     ):
         verdict = "other weights"
         reason = (
-            f"the engine does not serve what was trained: their changes correlate by {correlation:.3f}, and "
+            f"{name} does not serve what was trained: their changes correlate by {correlation:.3f}, and "
             f"{needed:.3g} is needed"
         )
     else:

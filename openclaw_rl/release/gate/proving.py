@@ -2,16 +2,18 @@
 
 Asks both for the log-probs of the same tokens, the parent's answers to the frozen probes, under parent and candidate:
 the trainer reads the files of the row, the engine has loaded them. `prove.py` compares what they say. Both must also
-have read the bytes that the row names, as far as the engine reports what it loaded.
+have read the bytes that the row names, as far as the engine reports what it loaded. Where several engines answer as
+one, each is asked: what one of them serves says nothing of the others.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from openclaw_rl.errors import TrainError
-from openclaw_rl.protocols import Engine, Trainer
+from openclaw_rl.errors import EngineLost, TrainError
+from openclaw_rl.protocols import Engine, EngineGroup, Scorer, Trainer
 from openclaw_rl.release.gate.probes import Passage, ProbeAnswer, Prober
 from openclaw_rl.release.gate.prove import Proof, Told, prove
 from openclaw_rl.types import BASE_VERSION, Json, ScoreOrder, Version, WeightsRef
@@ -45,6 +47,7 @@ class Proving:
         min_tokens: int,
         min_correlation: float,
         reports_checksum: bool = True,
+        group: EngineGroup | None = None,
     ) -> None:
         self._engine = engine
         self._prober = prober
@@ -53,6 +56,7 @@ class Proving:
         self._min_tokens = min_tokens
         self._min_correlation = min_correlation
         self._reports_checksum = reports_checksum
+        self._group = group
         self._reading: TrainerReading | None = None
 
     async def read(self, candidate: Version, parent: Version | None, *, also: Sequence[Passage] = ()) -> TrainerReading:
@@ -96,18 +100,39 @@ class Proving:
         read, self._reading = self._reading, None
         if read is None or read.of != (candidate.label, label):
             read, self._reading = await self.read(candidate, parent), None
+        if self._group is None:
+            return await self._prove_on(self._engine, candidate, label, read)
+        asked = self._group.scorers((label, candidate.label))
+        found = await asyncio.gather(
+            *(self._prove_on(one, candidate, label, read, name=name) for name, one in asked.items()),
+            return_exceptions=True,
+        )
+        proofs = [one for one in found if isinstance(one, Proof)]
+        failures = [one for one in found if isinstance(one, BaseException)]
+        # One that died proves itself before it answers again; any other failure is none of that.
+        for failure in failures:
+            if not proofs or not isinstance(failure, EngineLost):
+                raise failure
+        if not proofs:
+            raise EngineLost(f"no engine answers with {candidate.label}")
+        return min(proofs, key=lambda one: (one.verdict == "proved", one.correlation))
+
+    async def _prove_on(
+        self, engine: Scorer, candidate: Version, label: str, read: TrainerReading, *, name: str = "the engine"
+    ) -> Proof:
         num, passages = read.num_proving, read.passages[: read.num_proving]
-        served = [await self._prober.logprobs(passages, version) for version in (label, candidate.label)]
-        state = await self._engine.state()
+        served = [await self._prober.logprobs(passages, version, on=engine) for version in (label, candidate.label)]
+        state = await engine.state()
         proof = prove(
             Told(parent=_flat(read.parent[:num]), candidate=_flat(read.candidate[:num])),
             Told(parent=_flat(served[0]), candidate=_flat(served[1])),
             min_correlation=self._min_correlation,
             min_tokens=self._min_tokens,
+            name=name,
         )
         trained, loaded = candidate.sha256, state.checksums.get(candidate.label, "")
         if self._reports_checksum and loaded != trained:
-            reason = f"the engine loaded {loaded[:16] or 'nothing'} for it, and {trained[:16]} was trained"
+            reason = f"{name} loaded {loaded[:16] or 'nothing'} for it, and {trained[:16]} was trained"
             return replace(proof, verdict="other weights", checksum="differs", reason=reason)
         if read.sha256 != trained:
             reason = f"its files hash to {read.sha256[:16]} now, and to {trained[:16]} when they were made"

@@ -81,7 +81,8 @@ def test_one_gpu_serves_and_one_trains() -> None:
     assert refusal(["training.gpu_ids=2,3,4,5"]) == (
         "training.gpu_ids = 2,3,4,5: this release trains on one GPU; name one, such as 2"
     )
-    assert "this release serves on one GPU" in refusal(["engine.gpu_ids=0,1"], learn=False)
+    assert "or start an engine on each with engine.replicas=2" in refusal(["engine.gpu_ids=0,1"], learn=False)
+    require_available(load_config(env={}, overrides=["engine.gpu_ids=0,1", "engine.replicas=2"]).config)
 
 
 @pytest.mark.parametrize("variable", ["REF_LOAD", "PRM_TEACHER_LOAD"])

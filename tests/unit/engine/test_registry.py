@@ -9,6 +9,7 @@ import sys
 from dataclasses import asdict, fields
 from pathlib import Path
 
+import psutil
 import pytest
 
 import openclaw_rl
@@ -16,7 +17,9 @@ from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.tree import AVAILABLE_ENGINES
 from openclaw_rl.engine.embedded import __main__ as worker
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
-from openclaw_rl.engine.registry import ENGINES, capabilities_of, make_host
+from openclaw_rl.engine.pool.hosts import replicas
+from openclaw_rl.engine.pool.pool import Pool
+from openclaw_rl.engine.registry import ENGINES, capabilities_of, check_engine, make_host
 from openclaw_rl.engine.scripted import ScriptedOptions
 from openclaw_rl.engine.worker.supervisor import Supervisor
 from openclaw_rl.errors import ConfigError
@@ -117,6 +120,45 @@ async def test_a_host_says_what_it_can_do_before_it_runs() -> None:
         assert host.capabilities == capabilities_of(config)
         assert (host.is_ready, host.state, host.last_error, host.num_restarts) == (False, None, None, 0)
     assert [capabilities_of(EngineConfig(type=name)).has_weights for name in ("embedded", "scripted")] == [True, False]
+
+
+async def test_several_engines_share_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    host = make_host(EngineConfig(replicas=3, device="cpu"), MODEL, SOCKET)
+    assert isinstance(host, Pool)
+    made = {}
+    for member in host.members:
+        assert isinstance(member.host, Supervisor)
+        made[member.name] = dict(zip(member.host.command[3::2], member.host.command[4::2], strict=True))
+    assert list(made) == ["engine 1", "engine 2", "engine 3"]
+    assert [one["--socket"] for one in made.values()] == [f"/run/e-{number}.sock" for number in (1, 2, 3)]
+    options = [json.loads(one["--options"]) for one in made.values()]
+    assert [one["threads"] for one in options] == [3, 3, 2]
+    assert len({one["kv_bytes"] for one in options}) == 1
+    assert 0 < options[0]["kv_bytes"] < psutil.virtual_memory().total / 12
+    assert host.capabilities == capabilities_of(EngineConfig())
+
+
+def test_each_of_several_engines_gets_a_gpu() -> None:
+    config = EngineConfig(replicas=2, gpu_ids=(4, 6), threads=1)
+    each = replicas(config, num_cores=64, free_bytes=1 << 40)
+    assert [(one.gpu_ids, one.kv_bytes, one.threads) for one in each] == [((4,), None, 1), ((6,), None, 1)]
+    assert [one.kv_bytes for one in replicas(EngineConfig(replicas=2, kv_bytes=7), num_cores=1, free_bytes=1)] == [7, 7]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"replicas": 2, "gpu_ids": (0, 1, 2)}, "name as many GPUs as there are engines"),
+        ({"replicas": 2, "urls": ("http://a", "http://b")}, "give one of both"),
+        ({"urls": ("http://me:secret@a:1/x", "http://me:secret@a:1/x")}, r"names a:1/x twice"),
+        ({"type": "scripted", "urls": ("http://a",)}, "engine.replicas starts several"),
+    ],
+)
+def test_engines_that_cannot_be_had(settings: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as refused:
+        check_engine(EngineConfig.model_validate(settings))
+    assert "secret" not in str(refused.value)
 
 
 def test_nobody_else_asks_which_engine_it_is() -> None:

@@ -13,7 +13,7 @@ import torch
 
 from openclaw_rl import pipeline
 from openclaw_rl.config import load_config
-from openclaw_rl.engine.registry import ENGINES, EngineKind
+from openclaw_rl.engine.registry import ENGINES
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
@@ -127,10 +127,10 @@ def test_what_the_engine_could_not_serve_or_prove_is_not_trained(
     config = load_config(overrides=(f"model.checkpoint_path={folder}", *settings), env={}).config
     foundation = Foundation(config=config, model=resolve_model(config.model), renderer=renderer, model_id="tiny")
     assert make_trainer(foundation) is not None
-    can, make = ENGINES["embedded"]
-    less = replace(can, **dict.fromkeys(lacks.split(), False))
-    monkeypatch.setitem(ENGINES, "embedded", EngineKind(less, make))
+    kind = ENGINES["embedded"]
+    less = replace(kind.capabilities, **dict.fromkeys(lacks.split(), False))
+    monkeypatch.setitem(ENGINES, "embedded", kind._replace(capabilities=less))
     with pytest.raises(ConfigError, match=says):
         make_trainer(foundation)
-    monkeypatch.setitem(ENGINES, "embedded", EngineKind(replace(less, has_weights=False), make))
+    monkeypatch.setitem(ENGINES, "embedded", kind._replace(capabilities=replace(less, has_weights=False)))
     assert make_trainer(foundation) is None

@@ -56,6 +56,9 @@ def server(url: str | None, *, answers: bool, waiting_for: str | None = None) ->
 
 
 FINDINGS = [
+    (checks.check_engines([("engine 1", "answers", ""), ("engine 2", "answers", "")]), "ok", "all 2 answer"),
+    (checks.check_engines([("engine 1", "answers", ""), ("engine 2", "down", "SIGKILL")]), "remark", "down (SIGKILL)"),
+    (checks.check_engines([("engine 1", "answers", ""), ("engine 2", "answers", "no v3")]), "remark", "no v3"),
     (checks.check_python((3, 11, 0)), "ok", "3.11.0"),
     (checks.check_python((3, 10, 9)), "broken", "3.11"),
     (checks.check_cpu(2, {"fpu", "avx2", "amx_bf16"}), "ok", "2 cores, AVX2, AMX"),

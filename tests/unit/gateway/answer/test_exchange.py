@@ -383,6 +383,9 @@ async def test_requests_say_whose_they_are_and_what_of_them_is_shared(
     salts, shared = ([getattr(one, name) for one in engine.asked] for name in ("cache_salt", "num_shareable"))
     assert salts[0] == salts[1] != salts[2]
     assert all(salts)
+    conversations = [one.conversation for one in engine.asked]
+    assert conversations[0] == conversations[1] != conversations[2]
+    assert all(conversations)
     assert engine.forgotten == [], "a session that was private from the beginning left nothing elsewhere"
     assert [num > 0 for num in shared] == [shares, shares, False]
     if shares:

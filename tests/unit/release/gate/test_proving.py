@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from openclaw_rl.errors import EngineLost
+from openclaw_rl.protocols import Scorer
 from openclaw_rl.release.gate.probes import Prober, frozen_probes
 from openclaw_rl.release.gate.prove import Proof
 from openclaw_rl.release.gate.proving import Proving
-from openclaw_rl.types import ScoreOrder, ScoreReport, Version
+from openclaw_rl.types import (
+    EngineHealth,
+    EngineState,
+    Scored,
+    ScoreOrder,
+    ScoreReport,
+    ScoreRequest,
+    Version,
+)
 from tests.factories.weights import folder_ref
 from tests.fakes.release import VERSION, WordEngine, WordRenderer
 from tests.fakes.trainers import StubTrainer
@@ -113,6 +124,54 @@ async def test_an_engine_without_checksums_is_proved_by_correlation_alone() -> N
     assert (await Rig(sha256="ef").prove(reports_checksum=False)).checksum == "differs", (
         "the trainer's files still count"
     )
+
+
+class Group:
+    """Three engines that answer as one; one may serve something else, or be dead."""
+
+    health: Sequence[EngineHealth] = ()
+
+    def __init__(self, engine: WordEngine, *, odd: WordEngine | None = None, dead: str = "") -> None:
+        self.engines = {"engine 1": engine, "engine 2": odd or engine, "engine 3": engine}
+        self.dead = dead
+
+    def scorers(self, versions: Collection[str]) -> Mapping[str, Scorer]:
+        assert set(versions) == {"v0", "v1"}
+        return {name: Dead() if name == self.dead else engine for name, engine in self.engines.items()}
+
+
+class Dead:
+    async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
+        raise EngineLost("it died")
+
+    async def state(self) -> EngineState:
+        raise EngineLost("it died")
+
+
+async def test_each_of_several_engines_is_asked() -> None:
+    rig = Rig()
+    proof = await rig.prove(group=Group(rig.engine))
+    assert (proof.verdict, proof.reason) == ("proved", "")
+    assert sorted(rig.engine.scored) == ["v0"] * 3 + ["v1"] * 3
+    asleep = replace(rig.engine, logprob=lambda version, text: weight("v0", text))
+    proof = await rig.prove(group=Group(rig.engine, odd=asleep))
+    assert proof.reason.startswith("engine 2 does not serve what was trained")
+    other = replace(rig.engine, checksums={"v1": "cd" * 32})
+    proof = await rig.prove(group=Group(rig.engine, odd=other))
+    assert proof.reason == "engine 2 loaded cdcdcdcdcdcdcdcd for it, and ab was trained"
+
+
+async def test_an_engine_that_dies_over_the_proof_is_left_out_of_it() -> None:
+    rig = Rig()
+    assert (await rig.prove(group=Group(rig.engine, dead="engine 3"))).verdict == "proved"
+    group = Group(rig.engine)
+    group.engines = {"engine 1": rig.engine}
+    group.dead = "engine 1"
+    with pytest.raises(EngineLost):
+        await rig.prove(group=group)
+    group.engines = {}
+    with pytest.raises(EngineLost, match="no engine answers with v1"):
+        await rig.prove(group=group)
 
 
 async def test_files_that_changed_since_are_found_out() -> None:

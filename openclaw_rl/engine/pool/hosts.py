@@ -1,0 +1,99 @@
+"""The settings -> a pool: several engines of ours on one machine, or servers elsewhere.
+
+Deals the machine out: each engine of ours gets its share of the CPU's threads and of the memory for conversations, or a
+GPU of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+from openclaw_rl.config import EngineConfig
+from openclaw_rl.engine.pool.pool import Pool
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.protocols import EngineHost
+
+_SHARE_OF_FREE_MEMORY = 0.25
+"""What one embedded engine takes on a CPU for its cache; several started at once would each take it of the same."""
+
+_NVIDIA = Path("/dev/nvidia0")
+
+
+def is_pool(config: EngineConfig) -> bool:
+    """Whether several engines are to answer as one."""
+    return config.replicas > 1 or len(config.urls) > 1
+
+
+def check_pool(config: EngineConfig) -> None:
+    """`ConfigError` for a pool that cannot be."""
+    if config.urls and config.replicas > 1:
+        raise ConfigError(
+            f"engine.urls names {len(config.urls)} servers that run already, and engine.replicas={config.replicas} "
+            "starts engines here; give one of both"
+        )
+    if twice := {url for url in config.urls if config.urls.count(url) > 1}:
+        raise ConfigError(f"engine.urls names {_place(sorted(twice)[0])} twice; each server counts once")
+    if config.gpu_ids and config.replicas > 1 and len(config.gpu_ids) != config.replicas:
+        raise ConfigError(
+            f"engine.replicas={config.replicas} engines need a GPU each, and engine.gpu_ids names "
+            f"{len(config.gpu_ids)}; name as many GPUs as there are engines"
+        )
+    if config.replicas > 1 and not config.gpu_ids and config.device != "cpu" and _NVIDIA.exists():
+        raise ConfigError(
+            f"engine.replicas={config.replicas} engines would share one GPU; give each its own with engine.gpu_ids="
+            f"[{','.join(map(str, range(config.replicas)))}], or set engine.device=cpu"
+        )
+
+
+def replicas(config: EngineConfig, *, num_cores: int, free_bytes: int) -> list[EngineConfig]:
+    """The settings of each engine of ours."""
+    num = config.replicas
+    num_threads = config.threads or num_cores
+    kv_bytes = config.kv_bytes
+    if kv_bytes is None and not config.gpu_ids:
+        kv_bytes = int(free_bytes * _SHARE_OF_FREE_MEMORY) // num
+    return [
+        config.model_copy(
+            update={
+                "replicas": 1,
+                "threads": max(1, num_threads // num + (place < num_threads % num)),
+                "kv_bytes": kv_bytes,
+                "gpu_ids": config.gpu_ids[place : place + 1],
+            }
+        )
+        for place in range(num)
+    ]
+
+
+def pool_of_replicas(
+    config: EngineConfig, socket: Path, make: Callable[[EngineConfig, Path, str], EngineHost], *, name: str
+) -> Pool:
+    """Engines of ours, each on a socket of its own beside `socket`."""
+    cores = os.cpu_count() or 1
+    each = replicas(config, num_cores=cores, free_bytes=psutil.virtual_memory().available)
+    hosts = {}
+    for number, one in enumerate(each, 1):
+        hosts[f"{name} {number}"] = make(
+            one, socket.with_name(f"{socket.stem}-{number}{socket.suffix}"), f"{name} {number}"
+        )
+    return _pool(config, hosts)
+
+
+def pool_of_servers(config: EngineConfig, urls: Sequence[str], attach: Callable[[str, str], EngineHost]) -> Pool:
+    """Servers that run already; each is called by its place."""
+    return _pool(config, {_place(url): attach(url, _place(url)) for url in urls})
+
+
+def _pool(config: EngineConfig, hosts: dict[str, EngineHost]) -> Pool:
+    return Pool(hosts, wait_s=config.wait_s, max_waiting=config.max_waiting, silent_s=config.silent_s)
+
+
+def _place(url: str) -> str:
+    """Host, port and path: no password."""
+    parts = urlsplit(url)
+    return f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
