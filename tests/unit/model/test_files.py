@@ -16,7 +16,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from openclaw_rl.config import ModelConfig, load_config
 from openclaw_rl.errors import ConfigError, ModelError
-from openclaw_rl.model.files import ARCHITECTURES, check_same_tokenizer, resolve_model
+from openclaw_rl.model.families import ARCHITECTURES
+from openclaw_rl.model.files import check_same_tokenizer, resolve_model
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
