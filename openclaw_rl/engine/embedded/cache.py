@@ -164,7 +164,7 @@ class Strands(Generic[S]):
     @property
     def max_tokens(self) -> int:
         """The longest strand that fits."""
-        return max(0, self._max_tokens - self._tokens_per_strand)
+        return max(0, self._max_tokens - self._tokens_per_strand) // _GRANULE * _GRANULE
 
     def take(
         self,

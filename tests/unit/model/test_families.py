@@ -21,6 +21,7 @@ from openclaw_rl.model.families import ARCHITECTURES, EXPERTS, HYBRID, OWN, SEEI
 from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.model.foreign import load_model
 from openclaw_rl.model.foreign_adapter import linear_layers, load_adapter, new_adapter
+from openclaw_rl.train.passes.activations import ALL, Kept
 from openclaw_rl.train.passes.fallback import TransformersModel
 from openclaw_rl.train.passes.reader import token_logprobs
 from openclaw_rl.train.passes.sequences import Sequenced
@@ -122,6 +123,22 @@ async def test_a_state_that_cannot_go_back_is_continued_or_made_anew(built: Any,
         assert shorter.num_cached_tokens == 0
     finally:
         await engine.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_computing_again_gives_the_same_gradient(built: Any, name: str) -> None:
+    gradients = []
+    for kept in (ALL, Kept(keep="nothing")):
+        model = TransformersModel(built(name), device=CPU, dtype=torch.float32)
+        student = model.student(None, TrainSettings.from_training(settings()), seed=0)
+        with torch.no_grad():
+            for index, parameter in enumerate(student.parameters):
+                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(index)) * 0.1)
+        (reading,) = student.reader.read([Sequenced(tuple(PROMPT[:20]), (9, 8, 7))], kept=kept)
+        reading.rows(1.0).logprob(torch.tensor([[9], [8], [7]])).sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in student.parameters if p.grad is not None]))
+    assert float(gradients[0].abs().max()) > 1e-3
+    torch.testing.assert_close(gradients[1], gradients[0], atol=1e-4, rtol=1e-3)
 
 
 def test_the_state_of_a_sequence_counts_however_short_it_is(built: Any) -> None:
