@@ -53,7 +53,7 @@ def plan_launch(config: Config, num_gpus: int) -> LaunchPlan:
         num_gpus=num_gpus,
         processes=tuple(processes),
         obstacles=tuple(obstacles),
-        proposal=_proposal(num_gpus) if obstacles else (),
+        proposal=_proposal(config, num_gpus) if obstacles else (),
     )
 
 
@@ -63,7 +63,7 @@ def _shares(config: Config) -> list[tuple[str, int, str]]:
     model = str(config.model.checkpoint_path or config.model.name)
     actor = training.actor_gpus or 0
     shares = [
-        ("trainer", actor, "torchrun of the trainer, one process a GPU" if actor > 1 else _OWN),
+        ("trainer", actor, f"{_OWN}: {actor} processes under torchrun" if actor > 1 else _OWN),
         ("engine", engine.num_gpus or 0, _served(engine.type, model, engine.num_gpus or 1)),
     ]
     if evaluation.judge_path is not None or evaluation.judge_gpus:
@@ -82,7 +82,7 @@ def _served(engine: str, model: str, num_gpus: int) -> str:
 
 def _on(gpus: tuple[int, ...], command: str) -> str:
     named = ",".join(map(str, gpus))
-    return f"CUDA_VISIBLE_DEVICES={named} {command}" if gpus and command != _OWN else command
+    return f"CUDA_VISIBLE_DEVICES={named} {command}" if gpus and command.startswith("vllm ") else command
 
 
 def _not_fitting(config: Config, asked: int, num_gpus: int) -> Iterator[str]:
@@ -101,14 +101,18 @@ def _not_started(config: Config) -> Iterator[str]:
         yield from str(error).splitlines()
 
 
-def _proposal(num_gpus: int) -> tuple[str, ...]:
+def _proposal(config: Config, num_gpus: int) -> tuple[str, ...]:
     """Settings that this release starts on so many GPUs."""
+    training, engine = config.training, config.engine
+    counts = {
+        "training.num_gpus": training.num_gpus,
+        "training.actor_gpus": training.actor_gpus,
+        "training.gpus_per_node": training.gpus_per_node,
+        "training.teacher_gpus": training.teacher_gpus,
+        "engine.num_gpus": engine.num_gpus,
+        "evaluation.judge_gpus": config.evaluation.judge_gpus,
+    }
+    unset = tuple(f"{key}=null" for key, count in counts.items() if count is not None)
     if num_gpus == 0:
-        names = {"engine.device": "cpu"}
-    elif num_gpus == 1:
-        names = {"engine.gpu_ids": "0", "training.gpu_ids": "0"}
-    else:
-        names = {"engine.gpu_ids": "0", "training.gpu_ids": "1"}
-    counts = ("training.num_gpus", "training.actor_gpus", "engine.num_gpus")
-    unset = (*counts, "evaluation.judge_gpus", "training.teacher_gpus", "training.gpus_per_node")
-    return (*(f"{key}=null" for key in unset), *(f"{key}={value}" for key, value in names.items()))
+        return (*unset, "engine.device=cpu")
+    return (*unset, "engine.gpu_ids=0", f"training.gpu_ids={min(1, num_gpus - 1)}")
