@@ -193,15 +193,9 @@ class _Nameless(nn.Module):
 
 def _wear(model: Any, paths: Sequence[str], *, rank: int, alpha: float, rslora: bool, dropout: float) -> Worn:
     transposed = any(isinstance(module, Conv1D) for module in model.modules())  # GPT-2's kind of linear layers
-    config = peft.LoraConfig(
-        r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]
-        use_rslora=rslora,
-        lora_dropout=dropout,
-        target_modules=[f"inner.{path}" for path in paths],
-        bias="none",
-        fan_in_fan_out=transposed,
-    )
+    options: dict[str, Any] = {"r": rank, "lora_alpha": alpha, "use_rslora": rslora, "lora_dropout": dropout}
+    targets = [f"inner.{path}" for path in paths]
+    config = peft.LoraConfig(target_modules=targets, bias="none", fan_in_fan_out=transposed, **options)
     peft.inject_adapter_in_model(config, _Nameless(model), adapter_name=_NAME)
     for module in model.modules():
         if isinstance(module, LoraLayer):

@@ -23,11 +23,11 @@ _SIZES: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 2,
 }
-_HEAD = {"head_dim": 16}
-_WINDOWED = {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]}
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
-_LOCAL_EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-_ROUTED = {
+_HEAD: dict[str, Any] = {"head_dim": 16}
+_WINDOWED: dict[str, Any] = {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]}
+_EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+_LOCAL_EXPERTS: dict[str, Any] = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_ROUTED: dict[str, Any] = {
     "n_routed_experts": 4,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 24,
@@ -35,7 +35,7 @@ _ROUTED = {
     "topk_group": 1,
     "first_k_dense_replace": 1,
 }
-_LATENT = {
+_LATENT: dict[str, Any] = {
     "num_key_value_heads": 4,
     "kv_lora_rank": 16,
     "q_lora_rank": 16,
@@ -43,7 +43,7 @@ _LATENT = {
     "qk_nope_head_dim": 8,
     "v_head_dim": 16,
 }
-_DELTA = {
+_DELTA: dict[str, Any] = {
     **_HEAD,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
@@ -51,13 +51,18 @@ _DELTA = {
     "linear_num_value_heads": 4,
     "layer_types": ["linear_attention", "full_attention"],
 }
-_SHARED = {**_EXPERTS, "shared_expert_intermediate_size": 24}
-_TURNED = {
+_SHARED: dict[str, Any] = {**_EXPERTS, "shared_expert_intermediate_size": 24}
+_TURNED: dict[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]},
 }
-_EYE = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
-_EYE_TOKENS = {"image_token_id": 500, "video_token_id": 501, "vision_start_token_id": 502, "vision_end_token_id": 503}
-_TOWER = {
+_EYE: dict[str, Any] = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 32}
+_EYE_TOKENS: dict[str, Any] = {
+    "image_token_id": 500,
+    "video_token_id": 501,
+    "vision_start_token_id": 502,
+    "vision_end_token_id": 503,
+}
+_TOWER: dict[str, Any] = {
     "hidden_size": 16,
     "intermediate_size": 16,
     "num_hidden_layers": 1,

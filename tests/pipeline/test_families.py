@@ -57,6 +57,8 @@ def test_a_correction_goes_live(tmp_path: Path, name: str) -> None:
         picture = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]
         assert server.chat([{"role": "user", "content": picture}]).status_code == 400
         assert server.stop() == 0
+    assert version.weights is not None
+    assert version.weights.folder is not None
     adapter = json.loads((version.weights.folder / "adapter_config.json").read_text())
     assert adapter["peft_type"] == "LORA"
     log = "\n".join(path.read_text() for path in (tmp_path / "data" / "run").glob("*.jsonl"))

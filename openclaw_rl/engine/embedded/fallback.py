@@ -58,8 +58,8 @@ class CacheShape:
         cache = DynamicCache(config=model.config)
         with torch.inference_mode():
             model(input_ids=torch.tensor([[0]], device=model.device), past_key_values=cache, use_cache=True)
-        growing = [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
-        keeping = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        growing: list[Any] = [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
+        keeping: list[Any] = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
         states = [
             state
             for layer in keeping
