@@ -21,8 +21,7 @@ def show_plan(plan: LaunchPlan, *, as_json: bool) -> None:
     table.add_column("command", overflow="fold")
     for process in plan.processes:
         gpus = ", ".join(map(str, process.gpus)) or "none of its own"
-            Text(process.name), Text(gpus if plan.num_gpus or process.gpus else "none"), Text(process.command)
-        )
+        table.add_row(Text(process.name), Text(gpus), Text(process.command))
     console.print(table)
     for obstacle in plan.obstacles:
         console.print(Text(f"✗ {obstacle}", "red"), soft_wrap=True)
