@@ -23,17 +23,18 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tiny_tokenizer(path: Path) -> Path:
-    """`tokenizer.json` and `tokenizer_config.json`; needs no torch."""
+def build_tiny_tokenizer(path: Path, *, template: str = CHAT_TEMPLATE, control: tuple[str, ...] = ()) -> Path:
+    """`tokenizer.json` and `tokenizer_config.json`; needs no torch. `control`: further special tokens."""
     letters = "Ġetaoinshrdlcumw"
     merges = [(first, second) for first in letters for second in letters]
-    texts = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    special = (*SPECIAL_TOKENS, *control)
+    texts = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     merges = merges[: VOCAB_SIZE - len(texts)]
     vocab = {text: index for index, text in enumerate([*texts, *(a + b for a, b in merges)])}
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS])
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in special])
     path.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(path / "tokenizer.json"))
     config = {
@@ -41,7 +42,7 @@ def build_tiny_tokenizer(path: Path) -> Path:
         "bos_token": "<|im_start|>",
         "eos_token": "<|im_end|>",
         "pad_token": "<|im_end|>",
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": template,
         "model_max_length": CONTEXT_WINDOW,
     }
     (path / "tokenizer_config.json").write_text(json.dumps(config))

@@ -52,9 +52,11 @@ def _refuse_hidden(value: object) -> object:
     return value
 
 
-def _refuse_empty(value: object) -> object:
+def _refuse_no_path(value: object) -> object:
     if value == "":
         raise ValueError("the path is empty; give a path, or null for none")
+    if isinstance(value, str) and re.match(r"https?://", value):
+        raise ValueError("this is a URL, and a folder or file of this machine is read here; give its path")
     return value
 
 
@@ -81,7 +83,7 @@ def _check_reuse(rule: str) -> str:
 
 
 Text = Annotated[str, Field(min_length=1)]
-FsPath = Annotated[Path, BeforeValidator(_refuse_empty), AfterValidator(_absolute)]
+FsPath = Annotated[Path, BeforeValidator(_refuse_no_path), AfterValidator(_absolute)]
 Secret = Annotated[
     SecretStr,
     BeforeValidator(_refuse_hidden),

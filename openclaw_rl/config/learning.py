@@ -117,7 +117,8 @@ class EvaluationConfig(Section):
     judge_url: Url | None = setting(None, "Base URL of the endpoint judge, OpenAI-compatible.")
     judge_api_key: Secret | None = setting(None, "Key of the endpoint judge.")
     judge_path: FsPath | None = setting(
-        None, "Weights of the model judge, a Hugging Face folder. A reward class is made with it."
+        None,
+        "Weights of the model judge, a Hugging Face folder; a URL sets judge_url. A reward class is made with it.",
     )
     judge_function: Text | None = setting(
         None, "Your own reward function, package.module:name or file.py:name; chooses the function judge."

@@ -69,6 +69,14 @@ def load_config(
                 _refuse_bool(key, value, source)
                 ranks[key] = rank
             put(settings, source)
+    if str(values.get("evaluation.judge_path", "")).startswith(("http://", "https://")):
+        # Where a judge answers over HTTP, its address is what there is of a path.
+        url, source = values.pop("evaluation.judge_path"), sources["evaluation.judge_path"]
+        if values.get("evaluation.judge_url") not in (None, url):
+            raise ConfigError(f"evaluation.judge_path ({source}) and evaluation.judge_url are two addresses; keep one")
+        sources["evaluation.judge_path"] = DEFAULT
+        ranks["evaluation.judge_url"] = ranks.pop("evaluation.judge_path")
+        put({"evaluation.judge_url": url}, source)
     for target, value, key in choose(values, ranks):
         put({target: value}, f"chosen by {key}")
     put(weights_apart(values), "chosen by training.load_path")

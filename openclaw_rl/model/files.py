@@ -20,24 +20,9 @@ from rich.console import Console
 from openclaw_rl.config import ModelConfig
 from openclaw_rl.errors import ConfigError, ModelError
 from openclaw_rl.model.embedded import SMOLLM2, ensure_embedded
+from openclaw_rl.model.families import check_architecture, text_config
 
 EMBEDDED_NAME = SMOLLM2.name
-
-ARCHITECTURES = (
-    "Gemma2ForCausalLM",
-    "Gemma3ForCausalLM",
-    "Glm4ForCausalLM",
-    "GraniteForCausalLM",
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Olmo2ForCausalLM",
-    "Phi3ForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Qwen3MoeForCausalLM",
-    "SmolLM3ForCausalLM",
-)
-"""Text-only decoders with RoPE and a plain KV cache: what the embedded engine can serve through transformers."""
 
 _HUB_FILES = ["*.safetensors", "*.json", "*.jinja"]
 _HUB_EXCEPT = ["*/*", "consolidated*"]  # sub-folders and Mistral's second copy of the weights
@@ -92,7 +77,8 @@ def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path) -> ModelFil
             f"{name}: {tokenizer_path} has no tokenizer.json. "
             "Save the tokenizer in the fast format (AutoTokenizer.from_pretrained(…).save_pretrained(…))."
         )
-    stop: Any = config.get("eos_token_id")
+    text = text_config(config)
+    stop: Any = text.get("eos_token_id")
     if (folder / "generation_config.json").exists():
         stop = _read_json(folder / "generation_config.json").get("eos_token_id", stop)
     try:
@@ -101,8 +87,8 @@ def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path) -> ModelFil
             path=folder.absolute(),
             tokenizer_path=tokenizer_path.absolute(),
             architecture=architecture,
-            context_window=int(config["max_position_embeddings"]),
-            vocab_size=int(config["vocab_size"]),
+            context_window=int(text["max_position_embeddings"]),
+            vocab_size=int(text["vocab_size"]),
             stop_ids=tuple(int(i) for i in (stop if isinstance(stop, list) else [stop])),
             weights=_weights(name, folder),
         )
@@ -128,22 +114,6 @@ def _vocabulary(path: Path) -> dict[str, int]:
 
     vocabulary: dict[str, int] = Tokenizer.from_file(str(path)).get_vocab(with_added_tokens=True)
     return vocabulary
-
-
-def check_architecture(name: str, config: dict[str, Any]) -> str:
-    """The architecture that `config.json` names, if we can serve it."""
-    if "auto_map" in config:
-        raise ModelError(
-            f"{name} brings its own Python code (auto_map in config.json), and code from a checkpoint is never run. "
-            "Choose a checkpoint of an architecture that transformers itself knows."
-        )
-    architectures = config.get("architectures") or ["none"]
-    if architectures[0] not in ARCHITECTURES:
-        raise ModelError(
-            f"{name} has the architecture {architectures[0]}, which no engine here loads. "
-            f"Supported: {', '.join(ARCHITECTURES)}."
-        )
-    return str(architectures[0])
 
 
 def _weights(name: str, folder: Path) -> tuple[Path, ...]:

@@ -59,7 +59,7 @@ def load_renderer(model_path: Path, model_name: str, tokenizer_path: Path | None
     """
     tokenizer_path = tokenizer_path or model_path
     vocabulary = Vocabulary.from_folder(tokenizer_path)
-    config = _read(model_path / "config.json")
+    config = _of_text(_read(model_path / "config.json"))
     tokenizer_config = _read(tokenizer_path / "tokenizer_config.json")
     stop_ids = _stop_ids(vocabulary, config, _read(model_path / "generation_config.json"), tokenizer_config)
     source = _template_source(tokenizer_path, tokenizer_config)
@@ -153,6 +153,13 @@ def _stop_ids(vocabulary: Vocabulary, config: Json, generation_config: Json, tok
     spelled = (_constants(tokenizer_config).get("eos_token"), *closing)
     ids += [vocabulary.control[token] for token in spelled if token in vocabulary.control]
     return list(dict.fromkeys(ids))
+
+
+def _of_text(config: Json) -> Json:
+    """Where a model also sees pictures, what ends an answer may stand with what describes the text."""
+    nested = config.get("text_config")
+    said = nested.get("eos_token_id") if isinstance(nested, dict) else None
+    return config if said is None else {"eos_token_id": said, **config}
 
 
 def _read(path: Path) -> Json:

@@ -20,6 +20,7 @@ from openclaw_rl.types import Json, Message, Tool
 _CALLS: dict[str, Literal["json", "xml"]] = {
     "qwen3": "json",
     "prime-qwen3": "xml",
+    "qwen3-vl": "json",
     "qwen3.5": "xml",
     "qwen3.6": "xml",
     "qwen3.8": "xml",
@@ -29,8 +30,11 @@ _CALLS: dict[str, Literal["json", "xml"]] = {
 _BY_MODEL_TYPE = {
     "qwen3": ("qwen3", "prime-qwen3"),
     "qwen3_moe": ("qwen3",),
+    "qwen3_next": ("qwen3",),
+    "qwen3_vl": ("qwen3-vl",),
     "qwen3_5": ("qwen3.5", "qwen3.6", "qwen3.8"),
     "qwen3_5_moe": ("qwen3.5", "qwen3.6", "qwen3.8"),
+    "qwen3_5_moe_text": ("qwen3.5", "qwen3.6", "qwen3.8"),
     "qwen3_5_text": ("qwen3.5", "qwen3.6", "qwen3.8"),
 }
 """Which of them a local folder may hold, by `model_type` in its config.json."""

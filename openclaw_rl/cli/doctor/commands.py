@@ -50,11 +50,23 @@ def restore(loaded: Loaded, source: Annotated[Path, arg("SOURCE", "What `backup`
 
 
 @command(room, "config")
-def show_config(loaded: Loaded, keys: list[str], as_json: AsJson = False) -> None:
+def show_config(
+    loaded: Loaded,
+    keys: list[str],
+    plan: Annotated[bool, typer.Option("--plan", help="Show which process would run on which GPU.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show every setting and where it came from.
 
     Defaults are weaker than files, files than the environment, and that than the command line.
     """
     from openclaw_rl.cli.doctor.settings import show_settings
 
+    if plan:
+        from openclaw_rl.cli.doctor.plan import show_plan
+        from openclaw_rl.cli.doctor.probes import gpus_of_driver
+        from openclaw_rl.config.plan import plan_launch
+
+        show_plan(plan_launch(loaded.config, len(gpus_of_driver())), as_json=as_json)
+        return
     show_settings(loaded, keys, as_json=as_json)

@@ -144,8 +144,10 @@ class Strand(Generic[S]):
 class Strands(Generic[S]):
     """All strands of an engine, within `max_tokens` of capacity altogether."""
 
-    def __init__(self, new_storage: Callable[[int], S], *, max_tokens: int) -> None:
+    def __init__(self, new_storage: Callable[[int], S], *, max_tokens: int, tokens_per_strand: int = 0) -> None:
+        """`tokens_per_strand`: what a strand takes beside its capacity, however short it is."""
         self._new_storage = new_storage
+        self._tokens_per_strand = tokens_per_strand
         # In whole granules: else a strand of exactly so many tokens would never fit, and who needs it wait for ever.
         self._max_tokens = max_tokens // _GRANULE * _GRANULE
         self._strands: list[Strand[S]] = []
@@ -157,11 +159,12 @@ class Strands(Generic[S]):
     @property
     def num_tokens(self) -> int:
         """Tokens of capacity that are taken."""
-        return sum(strand.capacity for strand in self._strands)
+        return sum(map(self._weight, self._strands))
 
     @property
     def max_tokens(self) -> int:
-        return self._max_tokens
+        """The longest strand that fits."""
+        return max(0, self._max_tokens - self._tokens_per_strand) // _GRANULE * _GRANULE
 
     def take(
         self,
@@ -244,7 +247,7 @@ class Strands(Generic[S]):
 
     def _new(self, room: int) -> Strand[S] | None:
         capacity = _rounded(room)
-        if not self._make_room(capacity):
+        if not self._make_room(capacity + self._tokens_per_strand):
             return None
         strand = Strand(self._new_storage(capacity), capacity)
         self._strands.append(strand)
@@ -252,7 +255,7 @@ class Strands(Generic[S]):
 
     def _copy(self, origin: Strand[S], num_tokens: int, room: int) -> Strand[S] | None:
         capacity = _rounded(room)
-        if not self._make_room(capacity, keep=origin):
+        if not self._make_room(capacity + self._tokens_per_strand, keep=origin):
             return None
         strand = Strand(origin.storage.resized(num_tokens, capacity), capacity, origin.token_ids[:], origin.made_by[:])
         strand.cut(num_tokens)
@@ -273,14 +276,17 @@ class Strands(Generic[S]):
         idle = [strand for strand in self._strands if not strand.is_busy and strand is not keep]
         idle.sort(key=lambda strand: strand.last_used)
         free = self._max_tokens - self.num_tokens
-        if free + sum(strand.capacity for strand in idle) < num_tokens:
+        if free + sum(map(self._weight, idle)) < num_tokens:
             return False
         for strand in idle:
             if free >= num_tokens:
                 break
             self.drop(strand)
-            free += strand.capacity
+            free += self._weight(strand)
         return True
+
+    def _weight(self, strand: Strand[S]) -> int:
+        return strand.capacity + self._tokens_per_strand
 
 
 def _longest(found: Sequence[tuple[int, Strand[S]]]) -> tuple[int, Strand[S] | None]:

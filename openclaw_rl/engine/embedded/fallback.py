@@ -16,11 +16,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, LinearAttentionCacheLayerMixin
 
 from openclaw_rl.engine.embedded.runner import SequencePiece
 from openclaw_rl.engine.embedded.sampling import Draws, Row
 from openclaw_rl.errors import ModelError
-from openclaw_rl.model.foreign import load_adapter, load_model, shared_copy
+from openclaw_rl.model.foreign import load_model, shared_copy
+from openclaw_rl.model.foreign_adapter import load_adapter
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class CacheStorage:
 
     past: Any
     is_cuttable: bool
-    """Not where layers forget: a window that has moved on cannot be moved back."""
+    """Not where layers forget: a window that has moved on, or a state, cannot be moved back."""
 
     def resized(self, num_tokens: int, capacity: int) -> CacheStorage:
         # Copied also where a strand only grows: rare, and a strand never shares its cache with another.
@@ -38,16 +40,47 @@ class CacheStorage:
         return fresh
 
     def cut(self, num_tokens: int) -> None:
-        if self.past.get_seq_length() > num_tokens:
-            self.past.crop(num_tokens)
+        if (surplus := self.past.get_seq_length() - num_tokens) > 0:
+            self.past.crop(-surplus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """What a model's cache takes, measured with one token of one sequence."""
+
+    is_cuttable: bool
+    bytes_per_token: int
+    state_bytes: int
+    """What each sequence takes however long it is: the states of layers that keep no keys and values."""
+
+    @classmethod
+    def of(cls, model: Any) -> CacheShape:
+        cache = DynamicCache(config=model.config)
+        with torch.inference_mode():
+            model(input_ids=torch.tensor([[0]], device=model.device), past_key_values=cache, use_cache=True)
+        growing: list[Any] = [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
+        keeping: list[Any] = [layer for layer in cache.layers if isinstance(layer, LinearAttentionCacheLayerMixin)]
+        states = [
+            state
+            for layer in keeping
+            for kind in (layer.conv_states, layer.recurrent_states)
+            for state in kind.values()
+        ]
+        return cls(
+            is_cuttable=all(type(layer) is DynamicLayer for layer in cache.layers),
+            bytes_per_token=sum(layer.keys.nbytes + layer.values.nbytes for layer in growing),
+            state_bytes=sum(state.nbytes for state in states if state is not None),
+        )
 
 
 class TransformersRunner:
-    """Runs what `AutoModelForCausalLM` loads."""
+    """Runs what `load_model` loads."""
 
     is_launch_bound = False
 
-    def __init__(self, model: Any, *, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self, model: Any, *, device: torch.device, dtype: torch.dtype, shape: CacheShape | None = None
+    ) -> None:
         self.device = device
         self._model = model
         self._dtype = dtype
@@ -57,13 +90,10 @@ class TransformersRunner:
             raise ModelError(f"{model.name_or_path}/config.json does not say max_position_embeddings, the window")
         self.context_window: int = window
         self.vocab_size: int = self._model.get_input_embeddings().num_embeddings
-        kinds = getattr(config, "layer_types", None) or ["full_attention"]
-        has_window = getattr(config, "sliding_window", None) is not None
-        self._is_cuttable = not has_window and set(kinds) == {"full_attention"}
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.num_layers: int = config.num_hidden_layers
-        num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        self.bytes_per_token = 2 * config.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize
+        self._shape = shape or CacheShape.of(model)
+        self.bytes_per_token = self._shape.bytes_per_token
+        self.bytes_per_strand = self._shape.state_bytes
 
     @classmethod
     def load(cls, folder: Path, *, device: torch.device, dtype: torch.dtype) -> Self:
@@ -73,7 +103,7 @@ class TransformersRunner:
     def with_adapter(self, folder: Path) -> Self:
         """The same model wearing an adapter that was published."""
         worn = load_adapter(shared_copy(self._model), folder)
-        return type(self)(worn.get_base_model().eval(), device=self.device, dtype=self._dtype)
+        return type(self)(worn.model.eval(), device=self.device, dtype=self._dtype, shape=self._shape)
 
     def with_weights(self, folder: Path) -> Self:
         """Another set of weights for the same architecture."""
@@ -82,10 +112,10 @@ class TransformersRunner:
             raise ModelError(f"{folder} has another architecture than the served model")
         if not all(tensor.isfinite().all() for tensor in other.parameters()):
             raise ModelError(f"{folder} holds numbers that are not finite. Publish an earlier version.")
-        return type(self)(other, device=self.device, dtype=self._dtype)
+        return type(self)(other, device=self.device, dtype=self._dtype, shape=self._shape)
 
     def new_storage(self, _: int) -> CacheStorage:
-        return CacheStorage(DynamicCache(config=self._model.config), self._is_cuttable)
+        return CacheStorage(DynamicCache(config=self._model.config), self._shape.is_cuttable)
 
     @torch.inference_mode()
     def run(self, pieces: Sequence[SequencePiece]) -> list[Tensor]:

@@ -94,7 +94,11 @@ def assemble(
     `precision` is what the engine calls its precision where that is more than `dtype`.
     """
     kv_bytes = options.kv_bytes or int(_free_bytes(device) * _SHARE_OF_FREE_MEMORY[device.type])
-    strands = Strands(runner.new_storage, max_tokens=kv_bytes // runner.bytes_per_token)
+    strands = Strands(
+        runner.new_storage,
+        max_tokens=kv_bytes // runner.bytes_per_token,
+        tokens_per_strand=-(-runner.bytes_per_strand // runner.bytes_per_token),
+    )
     window = min(runner.context_window, options.context_window or runner.context_window)
     if strands.max_tokens < window:
         _log.warning(

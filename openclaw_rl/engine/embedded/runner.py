@@ -50,6 +50,7 @@ class NetworkRunner:
     """Runs our own network (`model.network`) on a CPU or a GPU."""
 
     is_launch_bound = False
+    bytes_per_strand = 0
 
     def __init__(self, network: Network) -> None:
         arch = network.arch

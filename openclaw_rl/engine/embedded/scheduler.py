@@ -68,6 +68,8 @@ class Runner(Protocol):
     context_window: int
     num_layers: int
     bytes_per_token: int
+    bytes_per_strand: int
+    """What the cache of a sequence takes beside its tokens."""
     device: torch.device
     is_launch_bound: bool
     """A prompt in a pass costs the launches of its kernels, however short it is, unlike an answer's next token. Such a

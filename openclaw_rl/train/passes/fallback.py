@@ -24,7 +24,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from openclaw_rl.errors import TrainError
 from openclaw_rl.model.folder import sync_folder
-from openclaw_rl.model.foreign import load_adapter, load_model, new_adapter, save_adapter, seeded, shared_copy
+from openclaw_rl.model.foreign import load_model, seeded, shared_copy
+from openclaw_rl.model.foreign_adapter import Worn, linear_layers, load_adapter, new_adapter
 from openclaw_rl.model.weights import copy_description
 from openclaw_rl.train.objective.rows import DenseRows
 from openclaw_rl.train.passes.activations import ALL, Kept
@@ -95,21 +96,19 @@ class TransformersReader:
 class PeftStudent:
     """An adapter learns, in float32 whatever the model computes in."""
 
-    def __init__(self, worn: Any) -> None:
+    def __init__(self, worn: Worn) -> None:
         self._worn = worn
-        inner = worn.get_base_model()
-        self._learning = {name: tensor for name, tensor in inner.named_parameters() if tensor.requires_grad}
-        self._inner = inner
+        self._learning = {name: tensor for name, tensor in worn.model.named_parameters() if tensor.requires_grad}
         self.parameters: list[Tensor] = list(self._learning.values())
-        self.reader = TransformersReader(inner)
+        self.reader = TransformersReader(worn.model)
 
     def averaged(self, flat: Tensor) -> Reader:
         parts = flat.split([tensor.numel() for tensor in self.parameters])
         shaped = (part.view_as(tensor) for part, tensor in zip(parts, self.parameters, strict=True))
-        return TransformersReader(self._inner, dict(zip(self._learning, shaped, strict=True)))
+        return TransformersReader(self._worn.model, dict(zip(self._learning, shaped, strict=True)))
 
     def save(self, folder: Path) -> None:
-        save_adapter(self._worn, folder)
+        self._worn.save(folder)
 
 
 class WholeStudent:
@@ -133,8 +132,6 @@ class WholeStudent:
 class TransformersModel:
     """A folder that transformers loads."""
 
-    all_linear = None
-
     def __init__(self, folder: Path, *, device: torch.device, dtype: torch.dtype) -> None:
         self._folder = folder
         self._device = device
@@ -145,6 +142,7 @@ class TransformersModel:
         self.vocab_size: int = self._model.get_input_embeddings().num_embeddings
         self.can_recompute: bool = self._model.supports_gradient_checkpointing
         self.reader = TransformersReader(self._model)
+        self.all_linear = tuple(sorted({path.rpartition(".")[2] for path in linear_layers(self._model)}))
 
     def student(self, parent: Path | None, settings: TrainSettings, *, seed: int) -> Student:
         if not settings.use_lora:

@@ -18,10 +18,10 @@ from openclaw_rl.train.worker.student import ALL_LINEAR
 _ANEW = "or begin anew from the base model with `openclaw-rl rollback 0`"
 
 
-def check_form(weights: Path, settings: TrainSettings, *, all_linear: tuple[str, ...] | None, name: str) -> None:
+def check_form(weights: Path, settings: TrainSettings, *, all_linear: tuple[str, ...], name: str) -> None:
     """`TrainError` if the settings ask for another form than the version `name` has in the folder `weights`.
 
-    `all_linear` are the layers that this means for the model; None if nobody knows.
+    `all_linear` are the layers that this means for the model.
     """
     if not weights.is_dir():
         return  # whoever loads it says so
@@ -35,8 +35,6 @@ def check_form(weights: Path, settings: TrainSettings, *, all_linear: tuple[str,
     if not is_adapter:
         return
     found, wanted = _written(weights / CONFIG_FILE), _wanted(settings, all_linear)
-    if wanted["lora_target_modules"] == ALL_LINEAR:
-        found.pop("lora_target_modules", None)
     if differing := [key for key in found if found[key] != wanted[key]]:
         told = " and ".join(f"training.{key}={found[key]}, not {wanted[key]}" for key in differing)
         raise TrainError(f"{name} was made with {told}; set it so to go on from {name}, {_ANEW}")
@@ -50,9 +48,9 @@ def _written(path: Path) -> dict[str, str]:
         raise TrainError(f"{path} cannot be read ({error!r}); roll back to an earlier version") from error
 
 
-def _wanted(settings: TrainSettings, all_linear: tuple[str, ...] | None) -> dict[str, str]:
+def _wanted(settings: TrainSettings, all_linear: tuple[str, ...]) -> dict[str, str]:
     names: Sequence[str] = settings.lora_target_modules
-    if tuple(names) == (ALL_LINEAR,) and all_linear is not None:
+    if tuple(names) == (ALL_LINEAR,):
         names = all_linear
     return _told(settings.lora_rank, settings.lora_alpha, names)
 

@@ -54,8 +54,8 @@ class Model(Protocol):
     """Whether activations can be computed again."""
 
     @property
-    def all_linear(self) -> tuple[str, ...] | None:
-        """The layers that `all-linear` means; None: only peft knows."""
+    def all_linear(self) -> tuple[str, ...]:
+        """The layers that `all-linear` means."""
         ...
 
     @property

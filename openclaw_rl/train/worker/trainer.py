@@ -200,8 +200,11 @@ class TorchTrainer:
     @cached_property
     def _base(self) -> Model:
         model = self._open(self._model)
-        if not isinstance(model, NetworkModel):
-            _log.info("trained turn by turn through transformers", extra={"model": self._model.name})
+        if isinstance(model, NetworkModel):
+            _log.info("trained in trees by our own network", extra={"model": self._model.name})
+        else:
+            told = {"model": self._model.name, "layers": " ".join(model.all_linear)}
+            _log.info("trained turn by turn through transformers", extra=told)
         return model
 
     def _open(self, folder: Path) -> Model:

@@ -12,11 +12,10 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from openclaw_rl.config import ModelConfig, load_config
 from openclaw_rl.errors import ConfigError, ModelError
-from openclaw_rl.model.files import ARCHITECTURES, check_same_tokenizer, resolve_model
+from openclaw_rl.model.files import check_same_tokenizer, resolve_model
 
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -122,10 +121,6 @@ def test_a_near_miss_of_the_embedded_name_is_named(name: str) -> None:
 def test_what_is_neither_folder_nor_hub_name_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="neither the embedded model"):
         resolve_model(ModelConfig(name=name))
-
-
-def test_transformers_knows_every_architecture_we_promise() -> None:
-    assert set(ARCHITECTURES) <= set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
 
 
 def test_resolving_imports_neither_torch_nor_transformers() -> None:

@@ -137,3 +137,20 @@ def test_xml_families_open_their_thoughts_in_the_prompt(tmp_path: Path) -> None:
     assert renderer.prefill(None) == "\n</think>\n\n<tool_call>\n<function="
     parser = renderer.parser([])
     assert [*parser.feed("hm\n</think>\n\nHi"), *parser.finish()] == [ReasoningDelta("hm"), TextDelta("Hi")]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "calls"), [("qwen3_next", "json"), ("qwen3_vl", "json"), ("qwen3_5_moe_text", "xml")]
+)
+def test_every_kind_of_qwen_is_known_by_its_model_type(tmp_path: Path, model_type: str, calls: str) -> None:
+    tokenizer = byte_level()
+    tokenizer.add_special_tokens(["<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"])
+    renderer = load_renderer(write_folder(tmp_path, tokenizer, None, model_type=model_type), "mine")
+    assert isinstance(renderer, PackagedRenderer)
+    assert renderer.form.calls == calls
+    assert spelled(renderer, renderer.render([USER], [], {})).endswith(("assistant\n", "<think>\n", "</think>\n\n"))
+
+
+def test_what_ends_an_answer_may_stand_with_the_text_of_a_model_that_sees(tmp_path: Path) -> None:
+    given = write_folder(tmp_path, TOKENIZER, HERMES, model_type="gemma3", text_config={"eos_token_id": THINK})
+    assert THINK in load_renderer(given, "mine").stop_token_ids

@@ -151,6 +151,20 @@ def test_all_that_is_promised_can_be_had() -> None:
     assert taken(strands, range(100), room=strands.max_tokens).capacity == 128
 
 
+def test_what_a_strand_takes_beside_its_tokens_counts() -> None:
+    strands = Strands(new_storage, max_tokens=64 * 8, tokens_per_strand=100)
+    assert strands.max_tokens == 64 * 6, "in whole granules, so that a strand of so many tokens fits"
+    for number in range(3):
+        strand = taken(strands, range(100 * number, 100 * number + 30))
+        fill(strand, range(100 * number, 100 * number + 30))
+        strands.release(strand)
+    assert (len(strands), strands.num_tokens) == (3, 3 * 164)
+    strands.release(taken(strands, range(900, 930)))
+    assert len(strands) == 2, "64 tokens of eight times 64 were free, and 164 were wanted; what holds nothing is gone"
+    longest = taken(strands, range(384))
+    assert (longest.capacity, len(strands)) == (384, 1)
+
+
 def test_growing_keeps_what_was_computed() -> None:
     strands = make()
     strand = taken(strands, range(60))

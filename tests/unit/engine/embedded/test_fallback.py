@@ -17,7 +17,8 @@ from openclaw_rl.engine.embedded.loading import load_engine
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.model.folder import folder_sha256
-from openclaw_rl.model.foreign import load_model, new_adapter, save_adapter
+from openclaw_rl.model.foreign import load_model
+from openclaw_rl.model.foreign_adapter import new_adapter
 from openclaw_rl.types import BASE_VERSION, Publication
 from tests.factories.weights import folder_ref
 from tests.unit.engine.prompts import ask, whole
@@ -77,10 +78,9 @@ def make_adapter(model: Path, target: Path, *, seed: int) -> Publication:
         seed=seed,
     )
     generator = torch.Generator().manual_seed(seed)
-    for parameter in worn.parameters():
-        if parameter.requires_grad:
-            parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
-    save_adapter(worn, target)
+    for parameter in worn.tensors().values():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator) * 0.2)
+    worn.save(target)
     return Publication(version=target.name, weights=folder_ref(str(target), folder_sha256(target)), live=True)
 
 

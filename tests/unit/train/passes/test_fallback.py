@@ -300,7 +300,7 @@ def test_recomputing_keeps_nothing_inside_a_layer(folders: dict[str, Path], reco
     student = model.student(None, TrainSettings.from_training(settings()), seed=0)
     assert isinstance(student, PeftStudent)
     passes: list[str] = []
-    student._inner.model.layers[0].self_attn.register_forward_pre_hook(lambda *_: passes.append("layer 0"))
+    student._worn.model.model.layers[0].self_attn.register_forward_pre_hook(lambda *_: passes.append("layer 0"))
     (reading,) = student.reader.read([Sequenced((5, 6, 7), (8, 9))], kept=Kept(keep="nothing") if recompute else ALL)
     logprobs(reading)[:, 7].sum().backward()
     assert len(passes) == (2 if recompute else 1)

@@ -46,7 +46,7 @@ def test_another_form_is_refused_with_the_remedy(
     assert new_trainer(tiny).step(*order(tmp_path, 2, parent=parent, **begun)).state == "done"
 
 
-def check(folder: Path, config: dict[str, Any], *, all_linear: tuple[str, ...] | None = TARGETS, **now: Any) -> None:
+def check(folder: Path, config: dict[str, Any], *, all_linear: tuple[str, ...] = TARGETS, **now: Any) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps({"r": 4, "lora_alpha": 32, **config}))
     check_form(folder, TrainSettings.from_training(settings(**now)), all_linear=all_linear, name="v1")
 
@@ -57,9 +57,9 @@ def test_layers_are_compared_as_far_as_they_are_known(tmp_path: Path) -> None:
     check(
         tmp_path, {"target_modules": ["model.layers.0.v_proj", "model.layers.1.v_proj"]}, lora_target_modules=["v_proj"]
     )
-    check(tmp_path, {"target_modules": ["c_attn"]}, all_linear=None)
+    check(tmp_path, {"target_modules": ["c_attn"]}, all_linear=("c_attn",))
     with pytest.raises(TrainError, match="=c_attn, not c_fc"):
-        check(tmp_path, {"target_modules": ["c_attn"]}, all_linear=None, lora_target_modules=["c_fc"])
+        check(tmp_path, {"target_modules": ["c_attn"]}, all_linear=("c_attn",), lora_target_modules=["c_fc"])
 
 
 def test_a_file_that_says_nothing_is_named(tmp_path: Path) -> None:
