@@ -125,6 +125,20 @@ def check(
     raise typer.Exit(check_tasks(loaded.config, track, source, tuple(task or ()), as_json=as_json))
 
 
+@command(env)
+def install(
+    loaded: Loaded,
+    harness: Annotated[str, arg("HARNESS", "Which agent; `openclaw-rl env list` lists them.")],
+) -> None:
+    """Install the program of an agent of other people's, from npm or PyPI, for boxes to have it.
+
+    It goes below model.cache_dir, and touches nothing else of the machine.
+    """
+    from openclaw_rl.cli.env.installing import install_harness
+
+    install_harness(loaded.config, harness)
+
+
 @command(env, "make-swe")
 def make_swe(
     loaded: Loaded,

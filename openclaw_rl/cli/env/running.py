@@ -20,8 +20,9 @@ from openclaw_rl.cli.screen import make_console, print_json, progress
 from openclaw_rl.config import LoadedConfig, StoreConfig
 from openclaw_rl.config.sources import DEFAULT
 from openclaw_rl.envs.orders import CollectOrder, Tried
+from openclaw_rl.envs.registry import make_environment
 from openclaw_rl.views.rows import open_rows
-from openclaw_rl.wiring.envs import Environments, make_means
+from openclaw_rl.wiring.envs import make_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def _source(loaded: LoadedConfig, plan: RunPlan) -> str:
     """A demo shows the set that its environment lists first."""
     if plan.source or plan.names or not plan.is_demo:
         return plan.source
-    listed = Environments(make_means(loaded.config))[plan.track].sources()
+    listed = make_environment(plan.track, make_means(loaded.config)).sources()
     return listed[0].name if listed else ""
 
 
