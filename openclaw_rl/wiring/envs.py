@@ -70,6 +70,11 @@ class _Harnesses:
     def programs(self, name: str) -> Mapping[str, Path]:
         return self.named(name).programs()
 
+    def ready(self, name: str) -> Harness:
+        """`EnvError` where it is not installed on this machine."""
+        self.programs(name)
+        return self.named(name)
+
 
 @asynccontextmanager
 async def local_rooms(config: Config, means: EnvMeans) -> AsyncIterator[LocalEnvServer]:
@@ -160,10 +165,12 @@ async def collecting(
     name = config.model.served_name or foundation.model.name
     desk = AttemptDesk(serving.gateway, lessons, serving.keys, model=name, listens_at=listens_at)
     await desk.recover()
+    harnesses = _Harnesses(means)
     async with open_rooms(config, means) as server:
         yield TaskCollector(
             server,
             Attempter(server=server, desk=desk),
-            _Harnesses(means).named,
+            # Programs are those of the rooms' machine: an agent that this one lacks may be at work elsewhere.
+            harnesses.named if config.rollout.env_servers else harnesses.ready,
             lessons.group,
         )

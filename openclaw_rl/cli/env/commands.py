@@ -121,8 +121,7 @@ def check(
     """
     from openclaw_rl.cli.env.checking import check_tasks
 
-    source = str(Path(tasks).resolve()) if Path(tasks).exists() else tasks
-    raise typer.Exit(check_tasks(loaded.config, track, source, tuple(task or ()), as_json=as_json))
+    raise typer.Exit(check_tasks(loaded.config, track, source_of(tasks, loaded), tuple(task or ()), as_json=as_json))
 
 
 @command(env)

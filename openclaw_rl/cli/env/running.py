@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -23,6 +25,12 @@ from openclaw_rl.envs.orders import CollectOrder, Tried
 from openclaw_rl.envs.registry import make_environment
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.wiring.envs import make_means
+
+_ORDERED = frozenset(
+    f"rollout.{name}"
+    for name in ("parallel_envs", "num_workers", "collection_mode", "benchmark", "harness", "function_path")
+)
+"""Settings that an order tells the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +58,7 @@ async def a_server(
     store = loaded.config.store
     is_passing = is_demo and loaded.sources["store.data_dir"] == DEFAULT
     if not is_passing and await ask_server(store, "GET", "/train") is not None:
-        refuse_settings(loaded)
+        refuse_settings(loaded, used=_ORDERED)
         yield store
         return
     if is_passing:
@@ -82,13 +90,18 @@ def run_tasks(
     try:
         told = asyncio.run(_collect(loaded, plan, order, files=files, overrides=overrides, console=console))
     except KeyboardInterrupt:
-        console.print(f"stopped; go on with: openclaw-rl env run {plan.track} --run {order.run}", markup=False)
+        from openclaw_rl.cli.startup import our_command
+
+        more = () if plan.name else ("--run", order.run)
+        again = shlex.join((*sys.argv[1:], *more))
+        goes_on = "" if plan.is_demo else f"; go on with: {our_command()} {again}"
+        console.print(f"stopped{goes_on}", markup=False, soft_wrap=True)
         return 130
     if as_json:
         print_json(told.to_json())
     else:
         told.show(goes_on=not plan.is_demo)
-    return 0 if told.made else 1
+    return 0 if told.graded else 1
 
 
 def _source(loaded: LoadedConfig, plan: RunPlan) -> str:
