@@ -33,6 +33,11 @@ def make_means(config: Config) -> EnvMeans:
     return EnvMeans(rollout=config.rollout, sandbox=make_sandbox(cache / "boxes"), cache=cache)
 
 
+def line_of_track(name: str, means: EnvMeans) -> str:
+    """The line that an environment teaches; one that is named by an import path has a name of its own."""
+    return f"env:{name if name in ENVIRONMENTS else make_environment(name, means).name}"
+
+
 class Environments(Mapping[str, Environment]):
     """Environments by name, each made once; an import path names one of a person's own. Lists those that are ours."""
 
@@ -111,19 +116,20 @@ class Trying:
     collector: TaskCollector
     lessons: LearningStore
     releaser: Releaser
+    means: EnvMeans
 
     async def collect(self, asked: Mapping[str, Json], tell: Tell) -> Mapping[str, Json]:
         order = CollectOrder.from_json(asked)
         tried = order.tried
         # What the gate asks later is what was trained, but for the names: held-out tasks have others.
         kept = Tried(environment=tried.environment, source=tried.source, harness=tried.harness)
-        await self.lessons.set_flag(_flag(f"env:{tried.environment}"), json.dumps(kept.to_json()))
+        await self.lessons.set_flag(_flag(self._line(tried)), json.dumps(kept.to_json()))
         return await self.collector.collect(order, tell)
 
     async def examine(self, asked: Mapping[str, Json], tell: Tell) -> Mapping[str, Json]:
         """The attempts of each version, at the same tasks."""
         order = ExamOrder.from_json(asked)
-        line = f"env:{order.tried.environment}"
+        line = self._line(order.tried)
         async with AsyncExitStack() as held:
             labels = [await held.enter_async_context(self.releaser.loaded(line, one)) for one in order.versions]
             rows = await self.collector.examine(
@@ -136,6 +142,9 @@ class Trying:
                 tell=tell,
             )
         return {"versions": {label: [one.to_json() for one in row] for label, row in zip(labels, rows, strict=True)}}
+
+    def _line(self, tried: Tried) -> str:
+        return line_of_track(tried.environment, self.means)
 
 
 def held_out(collector: TaskCollector, lessons: LearningStore) -> TaskExam:

@@ -7,16 +7,22 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.fakes.boxes import sandbox_or_skip
+from tests.pages import DOCS, blocks
 from tests.server import Server
 from tests.wire.asking import reader, replies
 from tests.wire.test_demo import command, run, until_said
 
 pytestmark = pytest.mark.timeout(180)
 
-SOLVES = replies((r"directory called (\w+)", r"mkdir \1"), (".", "ls"))
+SOLVES = replies(
+    ("Say tiger backwards", "It is regit."),
+    (r"directory called (\w+)", r"mkdir \1"),
+    (".", "ls"),
+)
 TWO = ("--num-episodes", "2", "--group-size", "2")
 
 
@@ -90,3 +96,46 @@ def test_ctrl_c_says_how_to_go_on_and_that_goes_on(tmp_path: Path) -> None:
     for word in words:
         assert word in again
     assert " --run terminal-" in again
+
+
+TRACK = next(block for block in blocks(DOCS / "environments.md", "python") if block.startswith("# my_track.py"))
+
+
+@pytest.fixture
+def track(tmp_path: Path) -> str:
+    """As a person in that folder names it."""
+    (tmp_path / "my_track.py").write_text(TRACK)
+    return "my_track.py:Backwards"
+
+
+def test_the_track_on_the_page_is_checked_attempted_and_compared(server: Server, tmp_path: Path, track: str) -> None:
+    assert len(TRACK.splitlines()) <= 40
+    out, _ = run("env", "check", "--track", track, "", "--task", "lemon", cwd=tmp_path)
+    assert out.splitlines()[-1] == "1 of 1 tasks are fit to train on"
+
+    at = ("--data-dir", server.data_dir, "--json")
+    told = json.loads(run("env", "run", track, "--task", "tiger", *TWO, *at, cwd=tmp_path)[0])
+    assert [one["grade"]["reward"] for one in told["attempts"]] == [1.0, 1.0]
+    tried = [summary.session.episode for summary in reader(server).sessions()]
+    assert sum(one is not None and (one.environment, one.task) == ("backwards", "tiger") for one in tried) == 2
+
+    compared = json.loads(run("env", "eval", track, "--num-tasks", "2", *at, cwd=tmp_path)[0])
+    assert list(compared["solved"]) == ["v0"], "of its own line, which has no version yet"
+    asked = json.loads(reader(server).flag("tasks of env:backwards") or "{}")
+    assert asked["environment"] == f"{tmp_path}/my_track.py:Backwards", "its gate finds it wherever the server runs"
+
+
+def test_a_track_is_served_to_whoever_speaks_openenv(server: Server, tmp_path: Path, track: str) -> None:
+    words = ("env", "serve", "--openenv", track, "--port", "0", "rollout.env_key=s3cret")
+    serving = command(*words, cwd=tmp_path, env={"PYTHONUNBUFFERED": "1"})
+    try:
+        assert serving.stdout is not None
+        line = serving.stdout.readline()
+        assert line.startswith("backwards as an OpenEnv server at http://127.0.0.1:"), line
+        url = line.split()[6].rstrip(",")
+        assert httpx.get(f"{url}/metadata").status_code == 401
+        told = httpx.get(f"{url}/metadata", headers={"Authorization": "Bearer s3cret"}).json()
+        assert told["name"] == "backwards"
+    finally:
+        serving.send_signal(signal.SIGINT)
+        assert serving.wait(timeout=30) == 0

@@ -24,7 +24,7 @@ from openclaw_rl.config.sources import DEFAULT
 from openclaw_rl.envs.orders import CollectOrder, Tried
 from openclaw_rl.envs.registry import make_environment
 from openclaw_rl.views.rows import open_rows
-from openclaw_rl.wiring.envs import make_means
+from openclaw_rl.wiring.envs import line_of_track, make_means
 
 _ORDERED = frozenset(
     f"rollout.{name}"
@@ -126,6 +126,7 @@ async def _collect(
         with progress(show=True, beside=console) as bars:
             told = Collected(console, bars, order)
             told.counts = await follow_server(store, "/collect", order.to_json(), on_told=told.hear)
-        versions = await asyncio.to_thread(lambda: open_rows(store).versions(f"env:{plan.track}"))
+        line = line_of_track(plan.track, make_means(loaded.config))
+        versions = await asyncio.to_thread(lambda: open_rows(store).versions(line))
         told.versions = [version.label for version in versions]
     return told

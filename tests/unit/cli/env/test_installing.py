@@ -13,9 +13,12 @@ from openclaw_rl.errors import ConfigError, EnvError
 
 NPM = """#!/bin/sh
 echo "$@" >>{log}
-mkdir -p "$3"
+bin="$3/node_modules/.bin"
+mkdir -p "$bin"
+printf '#!/bin/sh\\necho "ran $0 $1 with $PATH" >>{runs}\\n' >"$bin/$(basename "$3")"
+chmod +x "$bin"/*
 """
-"""Keeps how it was called: `npm install --prefix FOLDER …`."""
+"""Keeps how it was called, `npm install --prefix FOLDER …`, and makes a program that keeps how it is run."""
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def programs_on_the_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     log = folder / "npm.log"
     npm = folder / "bin" / "npm"
     npm.parent.mkdir()
-    npm.write_text(NPM.format(log=log))
+    npm.write_text(NPM.format(log=log, runs=folder / "runs.log"))
     npm.chmod(0o755)
     monkeypatch.setenv("PATH", f"{npm.parent}{os.pathsep}{os.environ['PATH']}")
     return log
@@ -43,7 +46,12 @@ def test_a_program_and_what_it_needs_is_fetched_once(
     assert capsys.readouterr().out.splitlines() == ["openclaw is ready", "builtin is ready"]
     fetched = [line.rpartition(" ")[2] for line in log.read_text().splitlines()]
     assert [package.rpartition("@")[0].partition("-")[0] for package in fetched] == ["node", "openclaw"]
-    assert all(f"{tmp_path}/cache/envs/clients/" in line for line in log.read_text().splitlines())
+    clients = tmp_path / "cache" / "envs" / "clients"
+    (ran,) = (tmp_path / "runs.log").read_text().splitlines()
+    assert ran.startswith(
+        f"ran {clients}/openclaw/node_modules/.bin/openclaw --version with {clients}/node/node_modules/.bin:"
+    ), "it ends its installation here: its folder is read-only in a box"
+    assert all(f"{clients}/" in line for line in log.read_text().splitlines())
 
     install_harness(config, "openclaw")
     assert len(log.read_text().splitlines()) == 2, "what is there is not fetched again"
