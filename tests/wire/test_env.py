@@ -80,6 +80,12 @@ def test_an_unknown_track_is_one_line(server: Server, tmp_path: Path, words: tup
     assert err.count("\n") == 1
 
 
+def test_episodes_that_make_no_group_are_one_line(server: Server, tmp_path: Path) -> None:
+    _, err = run("env", "run", "terminal", "--num-episodes", "4", "--data-dir", server.data_dir, cwd=tmp_path, status=2)
+    assert err.startswith("error: 4 episodes are less than one group of 8: ask for more episodes")
+    assert err.count("\n") == 1
+
+
 def test_ctrl_c_says_how_to_go_on_and_that_goes_on(tmp_path: Path) -> None:
     sandbox_or_skip(tmp_path / "boxes")
     place = tmp_path / "data"

@@ -23,6 +23,7 @@ from openclaw_rl.config import LoadedConfig, StoreConfig
 from openclaw_rl.config.sources import DEFAULT
 from openclaw_rl.envs.orders import CollectOrder, Tried
 from openclaw_rl.envs.registry import make_environment
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.wiring.envs import line_of_track, make_means
 
@@ -76,16 +77,7 @@ def run_tasks(
     loaded: LoadedConfig, plan: RunPlan, *, files: Sequence[Path], overrides: Sequence[str], as_json: bool
 ) -> int:
     """0 if attempts were graded; 130 after Ctrl-C."""
-    order = CollectOrder(
-        tried=Tried(environment=plan.track, source=_source(loaded, plan), harness=plan.harness, names=plan.names),
-        run=plan.name or f"{plan.track}-{time.strftime('%Y%m%d-%H%M%S')}",
-        num_episodes=plan.num_episodes,
-        group_size=plan.group_size,
-        parallel=loaded.config.rollout.parallel_envs,
-        workers=loaded.config.rollout.num_workers,
-        seed=plan.seed,
-        tell_steps=plan.show_steps,
-    )
+    order = _order(loaded, plan)
     console = make_console("stderr" if as_json else "stdout")
     try:
         told = asyncio.run(_collect(loaded, plan, order, files=files, overrides=overrides, console=console))
@@ -102,6 +94,23 @@ def run_tasks(
     else:
         told.show(goes_on=not plan.is_demo)
     return 0 if told.graded else 1
+
+
+def _order(loaded: LoadedConfig, plan: RunPlan) -> CollectOrder:
+    named = plan.track.rpartition(":")[2]
+    try:
+        return CollectOrder(
+            tried=Tried(environment=plan.track, source=_source(loaded, plan), harness=plan.harness, names=plan.names),
+            run=plan.name or f"{named}-{time.strftime('%Y%m%d-%H%M%S')}",
+            num_episodes=plan.num_episodes,
+            group_size=plan.group_size,
+            parallel=loaded.config.rollout.parallel_envs,
+            workers=loaded.config.rollout.num_workers,
+            seed=plan.seed,
+            tell_steps=plan.show_steps,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _source(loaded: LoadedConfig, plan: RunPlan) -> str:
