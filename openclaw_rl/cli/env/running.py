@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from openclaw_rl.cli.own_server import own_server, refuse_settings
 from openclaw_rl.cli.screen import make_console, print_json, progress
 from openclaw_rl.config import LoadedConfig, StoreConfig
 from openclaw_rl.config.sources import DEFAULT
-from openclaw_rl.envs.orders import CollectOrder, Tried
+from openclaw_rl.envs.orders import Attempted, CollectOrder, Tried
 from openclaw_rl.envs.registry import make_environment
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.views.rows import open_rows
@@ -133,9 +133,21 @@ async def _collect(
     server = a_server(loaded, files=files, overrides=overrides, is_demo=plan.is_demo, console=console)
     async with server as store:
         with progress(show=True, beside=console) as bars:
-            told = Collected(console, bars, order)
+            told = Collected(console, bars, order, last_words=_words(store) if plan.show_steps else lambda _: "")
             told.counts = await follow_server(store, "/collect", order.to_json(), on_told=told.hear)
         line = line_of_track(plan.track, make_means(loaded.config))
         versions = await asyncio.to_thread(lambda: open_rows(store).versions(line))
         told.versions = [version.label for version in versions]
     return told
+
+
+def _words(store: StoreConfig) -> Callable[[Attempted], str]:
+    """The last answer in an attempt; empty where there is none."""
+
+    def last(made: Attempted) -> str:
+        rows = open_rows(store)
+        sessions = [name for one, _, found in rows.group(made.group) if one.attempt == made.attempt for name in found]
+        turns = [turn for name in sessions for turn in rows.turns(name) if turn.kind == "main"]
+        return max(turns, key=lambda turn: turn.finished_at).message.content if turns else ""
+
+    return last
