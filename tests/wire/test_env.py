@@ -44,6 +44,10 @@ def test_a_group_is_attempted_and_what_the_command_uses_itself_is_no_setting_of_
     tried = [summary.session.episode for summary in reader(server).sessions()]
     assert sorted(one.attempt for one in tried if one is not None) == [0, 1]
 
+    on = ("--run", told["run"])
+    assert json.loads(run(*words, *on, cwd=tmp_path)[0])["counts"] == {"groups_before": 1}
+    assert "nothing is left to attempt" in run(*[one for one in words if one != "--json"], *on, cwd=tmp_path)[0]
+
     _, err = run(*words, "rollout.max_turns=3", cwd=tmp_path, status=2)
     assert "would not hear of rollout.max_turns:" in err
 

@@ -76,7 +76,7 @@ async def a_server(
 def run_tasks(
     loaded: LoadedConfig, plan: RunPlan, *, files: Sequence[Path], overrides: Sequence[str], as_json: bool
 ) -> int:
-    """0 if attempts were graded; 130 after Ctrl-C."""
+    """0 if attempts were graded, or none were left to make; 130 after Ctrl-C."""
     order = _order(loaded, plan)
     console = make_console("stderr" if as_json else "stdout")
     try:
@@ -93,7 +93,7 @@ def run_tasks(
         print_json(told.to_json())
     else:
         told.show(goes_on=not plan.is_demo)
-    return 0 if told.graded else 1
+    return 0 if told.graded or not (told.made or told.broken) else 1
 
 
 def _order(loaded: LoadedConfig, plan: RunPlan) -> CollectOrder:

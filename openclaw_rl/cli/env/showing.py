@@ -75,7 +75,10 @@ class Collected:
                 self._bars.update(self._bar, total=groups * size)
                 tasks = "one task" if groups == 1 else f"{groups} tasks"
                 attempts = "one attempt" if size == 1 else f"{size} attempts"
-                self._console.print(f"{attempts} at {tasks}{' each' if groups > 1 else ''}\n", markup=False)
+                text = (
+                    f"{attempts} at {tasks}{' each' if groups > 1 else ''}" if groups else "nothing is left to attempt"
+                )
+                self._console.print(f"{text}\n", markup=False)
 
     def _show_words(self, made: Attempted) -> None:
         if (made.task, made.attempt) in self._submitted:
