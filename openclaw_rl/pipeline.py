@@ -64,7 +64,7 @@ from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
 from openclaw_rl.types import LOCAL_USER
 from openclaw_rl.wiring.commands import make_commands
-from openclaw_rl.wiring.envs import Trying, collecting, held_out
+from openclaw_rl.wiring.envs import Trying, collecting, held_out, make_means
 from openclaw_rl.wiring.foundation import check_settings, lay_foundation, open_store, prepare_run_dir, write_private
 from openclaw_rl.wiring.learning import (
     make_credit_loop,
@@ -177,7 +177,7 @@ async def run(
                 catch_up=observers.catch_up,
             )
             train = None if training is None else partial(training.work, at_once=True)
-            trying = Trying(collector=collector, lessons=lessons, releaser=releaser)
+            trying = Trying(collector=collector, lessons=lessons, releaser=releaser, means=make_means(config))
             telling = {"/collect": trying.collect, "/try": trying.examine}
             url = await running.enter_async_context(
                 listening(foundation, serving, releasing, commands, telling=telling, train=train, hurry=hurry)

@@ -15,6 +15,12 @@ from openclaw_rl.errors import ConfigError
 FORM = "package.module:name or file.py:name"
 
 
+def whole_path(named: str) -> str:
+    """The same name for a process in another folder: `mine.py:X` with the whole path of the file; else as it is."""
+    where, colon, name = named.rpartition(":")
+    return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else named
+
+
 def load_named(path: str, setting: str) -> tuple[ModuleType, Any]:
     """The module and the thing in it; ConfigError says what is wrong with `setting`, which the path came from."""
     where, _, name = path.rpartition(":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -25,9 +25,14 @@ class NotStarted(OpenClawError):
     """The child ended before it was ready."""
 
 
-def refuse_settings(loaded: LoadedConfig) -> None:
-    """Only where the data is may be said: what else a running server does was said when it was started."""
-    given = [key for key, source in loaded.sources.items() if source == COMMAND_LINE and not key.startswith("store.")]
+def refuse_settings(loaded: LoadedConfig, *, used: Collection[str] = ()) -> None:
+    """Only where the data is may be said, and what the command itself makes use of: what else a running server does was
+    said when it was started."""
+    given = [
+        key
+        for key, source in loaded.sources.items()
+        if source == COMMAND_LINE and not key.startswith("store.") and key not in used
+    ]
     if given:
         raise ConfigError(
             f"a server runs on {loaded.config.store.data_dir}, with settings of its own, and would not hear of "

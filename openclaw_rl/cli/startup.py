@@ -47,7 +47,7 @@ def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_fo
     """The block that a person reads and copies from. `key` None: this server asks for none; `is_found`: commands find
     this data directory by themselves."""
     key_file = data_dir / KEY_FILE
-    chat = f"{_command()} chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
+    chat = f"{our_command()} chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
     text = Text.assemble("\n", ("OpenClaw-RL is ready", "bold green"), f"  {model}\n")
     text.append_text(_row("Base URL", f"{url}/v1"))
     if key is not None:
@@ -58,7 +58,7 @@ def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_fo
     return text.append("Ctrl-C stops everything.", "dim")
 
 
-def _command() -> str:
+def our_command() -> str:
     """How to call us again from the same folder: `make run` starts a command that is not on the PATH."""
     if shutil.which("openclaw-rl") is not None:
         return "openclaw-rl"

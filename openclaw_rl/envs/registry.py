@@ -41,8 +41,13 @@ ENVIRONMENTS: Mapping[str, Callable[[EnvMeans], Environment]] = {
 }
 
 
+def programs_in(cache: Path) -> Path:
+    """Where the programs of others are."""
+    return cache / "clients"
+
+
 def _program(launch: Launch) -> Callable[[EnvMeans], Harness]:
-    return lambda means: ProgramHarness(launch, ProgramShelf(means.cache / "clients"))
+    return lambda means: ProgramHarness(launch, ProgramShelf(programs_in(means.cache)))
 
 
 HARNESSES: Mapping[str, Callable[[EnvMeans], Harness]] = {

@@ -33,6 +33,11 @@ def make_means(config: Config) -> EnvMeans:
     return EnvMeans(rollout=config.rollout, sandbox=make_sandbox(cache / "boxes"), cache=cache)
 
 
+def line_of_track(name: str, means: EnvMeans) -> str:
+    """The line that an environment teaches; one that is named by an import path has a name of its own."""
+    return f"env:{name if name in ENVIRONMENTS else make_environment(name, means).name}"
+
+
 class Environments(Mapping[str, Environment]):
     """Environments by name, each made once; an import path names one of a person's own. Lists those that are ours."""
 
@@ -70,6 +75,11 @@ class _Harnesses:
     def programs(self, name: str) -> Mapping[str, Path]:
         return self.named(name).programs()
 
+    def ready(self, name: str) -> Harness:
+        """`EnvError` where it is not installed on this machine."""
+        self.programs(name)
+        return self.named(name)
+
 
 @asynccontextmanager
 async def local_rooms(config: Config, means: EnvMeans) -> AsyncIterator[LocalEnvServer]:
@@ -106,19 +116,20 @@ class Trying:
     collector: TaskCollector
     lessons: LearningStore
     releaser: Releaser
+    means: EnvMeans
 
     async def collect(self, asked: Mapping[str, Json], tell: Tell) -> Mapping[str, Json]:
         order = CollectOrder.from_json(asked)
         tried = order.tried
         # What the gate asks later is what was trained, but for the names: held-out tasks have others.
         kept = Tried(environment=tried.environment, source=tried.source, harness=tried.harness)
-        await self.lessons.set_flag(_flag(f"env:{tried.environment}"), json.dumps(kept.to_json()))
+        await self.lessons.set_flag(_flag(self._line(tried)), json.dumps(kept.to_json()))
         return await self.collector.collect(order, tell)
 
     async def examine(self, asked: Mapping[str, Json], tell: Tell) -> Mapping[str, Json]:
         """The attempts of each version, at the same tasks."""
         order = ExamOrder.from_json(asked)
-        line = f"env:{order.tried.environment}"
+        line = self._line(order.tried)
         async with AsyncExitStack() as held:
             labels = [await held.enter_async_context(self.releaser.loaded(line, one)) for one in order.versions]
             rows = await self.collector.examine(
@@ -131,6 +142,9 @@ class Trying:
                 tell=tell,
             )
         return {"versions": {label: [one.to_json() for one in row] for label, row in zip(labels, rows, strict=True)}}
+
+    def _line(self, tried: Tried) -> str:
+        return line_of_track(tried.environment, self.means)
 
 
 def held_out(collector: TaskCollector, lessons: LearningStore) -> TaskExam:
@@ -160,10 +174,12 @@ async def collecting(
     name = config.model.served_name or foundation.model.name
     desk = AttemptDesk(serving.gateway, lessons, serving.keys, model=name, listens_at=listens_at)
     await desk.recover()
+    harnesses = _Harnesses(means)
     async with open_rooms(config, means) as server:
         yield TaskCollector(
             server,
             Attempter(server=server, desk=desk),
-            _Harnesses(means).named,
+            # Programs are those of the rooms' machine: an agent that this one lacks may be at work elsewhere.
+            harnesses.named if config.rollout.env_servers else harnesses.ready,
             lessons.group,
         )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from openclaw_rl.config import load_config
 from openclaw_rl.envs.harness.programs import Program, ProgramShelf
+from openclaw_rl.envs.registry import programs_in
+from openclaw_rl.wiring.envs import make_means
 
-SHELF = ProgramShelf(Path.home() / ".cache" / "openclaw-rl" / "clients")
+SHELF = ProgramShelf(programs_in(make_means(load_config().config).cache))
 """Where harnesses look for theirs, so that nothing is fetched twice."""
 
 PI = Program(command="pi", registry="npm", packages=("@mariozechner/pi-coding-agent@0.73.1",))

@@ -9,10 +9,11 @@ from dataclasses import asdict
 from openclaw_rl.cli.screen import make_console, one_line, print_json, progress
 from openclaw_rl.config import Config
 from openclaw_rl.envs.checking import Checked, check_task
+from openclaw_rl.envs.registry import make_environment
 from openclaw_rl.errors import TaskError
 from openclaw_rl.protocols import Environment
 from openclaw_rl.types import TaskRef
-from openclaw_rl.wiring.envs import Environments, make_means
+from openclaw_rl.wiring.envs import make_means
 
 _AT_ONCE = 4
 
@@ -36,7 +37,7 @@ def check_tasks(config: Config, track: str, source: str, names: Sequence[str], *
 
 
 async def _check(config: Config, track: str, source: str, names: Sequence[str]) -> list[Checked]:
-    environment = Environments(make_means(config))[track]
+    environment = make_environment(track, make_means(config))
     refs = await _refs(environment, source, names)
     turn = asyncio.Semaphore(_AT_ONCE)
     with progress(show=True) as bars:

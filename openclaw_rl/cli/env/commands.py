@@ -9,6 +9,7 @@ import typer
 
 from openclaw_rl.cli.options import AsJson, Loaded, arg, command, opt
 from openclaw_rl.errors import ConfigError
+from openclaw_rl.plugins import whole_path
 
 room = typer.Typer()
 env = typer.Typer(help="Agents at work on tasks: terminal, SWE, tool calls.", no_args_is_help=True)
@@ -57,12 +58,12 @@ def run(
     if demo and name is not None:
         raise ConfigError("a demo is no collection to go on with; leave out --demo or --run")
     plan = RunPlan(
-        track=track,
+        track=whole_path(track),
         source=source_of(tasks, loaded),
         names=tuple(task or ()),
         num_episodes=num_episodes or (_DEMO_EPISODES if demo else _EPISODES),
         group_size=min(group_size, _DEMO_GROUP) if demo else group_size,
-        harness=harness or loaded.config.rollout.function_path or loaded.config.rollout.harness,
+        harness=_harness(harness, loaded),
         name=name,
         seed=seed,
         is_demo=demo,
@@ -92,7 +93,7 @@ def evaluate(
     from openclaw_rl.cli.env.examining import ExamPlan, examine_tasks
 
     plan = ExamPlan(
-        track=track,
+        track=whole_path(track),
         source=source_of(tasks, loaded),
         names=tuple(task or ()),
         version=version,
@@ -100,7 +101,7 @@ def evaluate(
         num_tasks=num_tasks,
         attempts=attempts,
         split="train" if train else "held_out",
-        harness=harness or loaded.config.rollout.function_path or loaded.config.rollout.harness,
+        harness=_harness(harness, loaded),
         show_steps=show,
     )
     files, settings = context.params["config"] or (), context.params["settings"] or ()
@@ -121,8 +122,22 @@ def check(
     """
     from openclaw_rl.cli.env.checking import check_tasks
 
-    source = str(Path(tasks).resolve()) if Path(tasks).exists() else tasks
-    raise typer.Exit(check_tasks(loaded.config, track, source, tuple(task or ()), as_json=as_json))
+    source = source_of(tasks, loaded)
+    raise typer.Exit(check_tasks(loaded.config, whole_path(track), source, tuple(task or ()), as_json=as_json))
+
+
+@command(env)
+def install(
+    loaded: Loaded,
+    harness: Annotated[str, arg("HARNESS", "Which agent; `openclaw-rl env list` lists them.")],
+) -> None:
+    """Install the program of an agent of other people's, from npm or PyPI, for boxes to have it.
+
+    It goes below model.cache_dir, and touches nothing else of the machine.
+    """
+    from openclaw_rl.cli.env.installing import install_harness
+
+    install_harness(loaded.config, harness)
 
 
 @command(env, "make-swe")
@@ -160,14 +175,27 @@ def serve_rooms(
     loaded: Loaded,
     host: Annotated[str, opt("--listen HOST", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, opt("--port PORT", "Port to listen on; 0 takes any free one.", min=0)] = 30100,
+    openenv: Annotated[str | None, opt("--openenv TRACK", "Speak OpenEnv, and serve the tasks of this track.")] = None,
+    tasks: Tasks = None,
 ) -> None:
     """Serve rooms for attempts to other machines: name its URL there in rollout.env_servers.
 
-    The key is rollout.env_key, or a new one that is printed. Ctrl-C ends all rooms.
+    The key is rollout.env_key, or a new one that is printed. Ctrl-C ends all rooms. With `--openenv TRACK` it is an
+    OpenEnv server of one track instead, for other people's trainers.
     """
-    from openclaw_rl.cli.env.serving import serve_environments
+    from openclaw_rl.cli.env.serving import serve_environments, serve_track
 
-    serve_environments(loaded.config, host=host, port=port)
+    if openenv is None:
+        if tasks is not None:
+            raise ConfigError("rooms are for any tasks; --tasks belongs to --openenv TRACK")
+        serve_environments(loaded.config, host=host, port=port)
+    else:
+        serve_track(loaded.config, whole_path(openenv), source_of(tasks, loaded), host=host, port=port)
+
+
+def _harness(named: str | None, loaded: Loaded) -> str:
+    rollout = loaded.config.rollout
+    return whole_path(named or rollout.function_path or rollout.harness)
 
 
 def source_of(tasks: str | None, loaded: Loaded) -> str:

@@ -18,6 +18,7 @@ from openclaw_rl.evaluation.measures import Interval, paired_difference, share_i
 from openclaw_rl.types import Json, Split
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.views.versions import live_number
+from openclaw_rl.wiring.envs import line_of_track, make_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,8 @@ async def _examine(
     async with server as store:
         number = plan.version
         if number is None:
-            number = await asyncio.to_thread(lambda: live_number(open_rows(store), f"env:{plan.track}"))
+            line = line_of_track(plan.track, make_means(loaded.config))
+            number = await asyncio.to_thread(lambda: live_number(open_rows(store), line))
         order = ExamOrder(
             tried=Tried(environment=plan.track, source=plan.source, harness=plan.harness, names=plan.names),
             versions=tuple(dict.fromkeys((plan.compare, number))),

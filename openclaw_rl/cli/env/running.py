@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +21,17 @@ from openclaw_rl.cli.own_server import own_server, refuse_settings
 from openclaw_rl.cli.screen import make_console, print_json, progress
 from openclaw_rl.config import LoadedConfig, StoreConfig
 from openclaw_rl.config.sources import DEFAULT
-from openclaw_rl.envs.orders import CollectOrder, Tried
+from openclaw_rl.envs.orders import Attempted, CollectOrder, Tried
+from openclaw_rl.envs.registry import make_environment
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.views.rows import open_rows
-from openclaw_rl.wiring.envs import Environments, make_means
+from openclaw_rl.wiring.envs import line_of_track, make_means
+
+_ORDERED = frozenset(
+    f"rollout.{name}"
+    for name in ("parallel_envs", "num_workers", "collection_mode", "benchmark", "harness", "function_path")
+)
+"""Settings that an order tells the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +59,7 @@ async def a_server(
     store = loaded.config.store
     is_passing = is_demo and loaded.sources["store.data_dir"] == DEFAULT
     if not is_passing and await ask_server(store, "GET", "/train") is not None:
-        refuse_settings(loaded)
+        refuse_settings(loaded, used=_ORDERED)
         yield store
         return
     if is_passing:
@@ -66,35 +76,48 @@ async def a_server(
 def run_tasks(
     loaded: LoadedConfig, plan: RunPlan, *, files: Sequence[Path], overrides: Sequence[str], as_json: bool
 ) -> int:
-    """0 if attempts were graded; 130 after Ctrl-C."""
-    order = CollectOrder(
-        tried=Tried(environment=plan.track, source=_source(loaded, plan), harness=plan.harness, names=plan.names),
-        run=plan.name or f"{plan.track}-{time.strftime('%Y%m%d-%H%M%S')}",
-        num_episodes=plan.num_episodes,
-        group_size=plan.group_size,
-        parallel=loaded.config.rollout.parallel_envs,
-        workers=loaded.config.rollout.num_workers,
-        seed=plan.seed,
-        tell_steps=plan.show_steps,
-    )
+    """0 if attempts were graded, or none were left to make; 130 after Ctrl-C."""
+    order = _order(loaded, plan)
     console = make_console("stderr" if as_json else "stdout")
     try:
         told = asyncio.run(_collect(loaded, plan, order, files=files, overrides=overrides, console=console))
     except KeyboardInterrupt:
-        console.print(f"stopped; go on with: openclaw-rl env run {plan.track} --run {order.run}", markup=False)
+        from openclaw_rl.cli.startup import our_command
+
+        more = () if plan.name else ("--run", order.run)
+        again = shlex.join((*sys.argv[1:], *more))
+        goes_on = "" if plan.is_demo else f"; go on with: {our_command()} {again}"
+        console.print(f"stopped{goes_on}", markup=False, soft_wrap=True)
         return 130
     if as_json:
         print_json(told.to_json())
     else:
         told.show(goes_on=not plan.is_demo)
-    return 0 if told.made else 1
+    return 0 if told.graded or not (told.made or told.broken) else 1
+
+
+def _order(loaded: LoadedConfig, plan: RunPlan) -> CollectOrder:
+    named = plan.track.rpartition(":")[2]
+    try:
+        return CollectOrder(
+            tried=Tried(environment=plan.track, source=_source(loaded, plan), harness=plan.harness, names=plan.names),
+            run=plan.name or f"{named}-{time.strftime('%Y%m%d-%H%M%S')}",
+            num_episodes=plan.num_episodes,
+            group_size=plan.group_size,
+            parallel=loaded.config.rollout.parallel_envs,
+            workers=loaded.config.rollout.num_workers,
+            seed=plan.seed,
+            tell_steps=plan.show_steps,
+        )
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _source(loaded: LoadedConfig, plan: RunPlan) -> str:
     """A demo shows the set that its environment lists first."""
     if plan.source or plan.names or not plan.is_demo:
         return plan.source
-    listed = Environments(make_means(loaded.config))[plan.track].sources()
+    listed = make_environment(plan.track, make_means(loaded.config)).sources()
     return listed[0].name if listed else ""
 
 
@@ -110,8 +133,21 @@ async def _collect(
     server = a_server(loaded, files=files, overrides=overrides, is_demo=plan.is_demo, console=console)
     async with server as store:
         with progress(show=True, beside=console) as bars:
-            told = Collected(console, bars, order)
+            told = Collected(console, bars, order, last_words=_words(store) if plan.show_steps else lambda _: "")
             told.counts = await follow_server(store, "/collect", order.to_json(), on_told=told.hear)
-        versions = await asyncio.to_thread(lambda: open_rows(store).versions(f"env:{plan.track}"))
+        line = line_of_track(plan.track, make_means(loaded.config))
+        versions = await asyncio.to_thread(lambda: open_rows(store).versions(line))
         told.versions = [version.label for version in versions]
     return told
+
+
+def _words(store: StoreConfig) -> Callable[[Attempted], str]:
+    """The last answer in an attempt; empty where there is none."""
+
+    def last(made: Attempted) -> str:
+        rows = open_rows(store)
+        sessions = [name for one, _, found in rows.group(made.group) if one.attempt == made.attempt for name in found]
+        turns = [turn for name in sessions for turn in rows.turns(name) if turn.kind == "main"]
+        return max(turns, key=lambda turn: turn.finished_at).message.content if turns else ""
+
+    return last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from rich.cells import cell_len
@@ -13,6 +14,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from openclaw_rl.cli.screen import facts, one_line
+from openclaw_rl.envs.harness.builtin import SUBMIT
 from openclaw_rl.envs.orders import Attempted, CollectOrder
 from openclaw_rl.evaluation.measures import Interval, share_interval
 from openclaw_rl.types import Json
@@ -31,10 +33,19 @@ _ENDINGS = {
 
 
 class Collected:
-    """What was told of a collection."""
+    """What was told of a collection. `last_words`: the last answer in an attempt, where that is worth showing."""
 
-    def __init__(self, console: Console, bars: Progress, order: CollectOrder) -> None:
+    def __init__(
+        self,
+        console: Console,
+        bars: Progress,
+        order: CollectOrder,
+        *,
+        last_words: Callable[[Attempted], str] = lambda _: "",
+    ) -> None:
         self._console = console
+        self._last_words = last_words
+        self._submitted: set[tuple[str, int]] = set()
         self._bars = bars
         self._order = order
         self._bar = bars.add_task("attempts", total=order.num_groups * order.group_size)
@@ -48,9 +59,12 @@ class Collected:
         match line:
             case {"step": step}:
                 show_step(self._console, step)
+                if step.get("call", {}).get("name") == SUBMIT:  # that shows the words already
+                    self._submitted.add((step["task"], step["attempt"]))
             case {"attempt": raw}:
                 self.made.append(Attempted.from_json(raw))
                 self._bars.update(self._bar, advance=1, description=self._summary())
+                self._show_words(self.made[-1])
                 show_attempt(self._console, self.made[-1])
             case {"broken": broken}:
                 if broken["task"] not in self.broken:
@@ -61,7 +75,16 @@ class Collected:
                 self._bars.update(self._bar, total=groups * size)
                 tasks = "one task" if groups == 1 else f"{groups} tasks"
                 attempts = "one attempt" if size == 1 else f"{size} attempts"
-                self._console.print(f"{attempts} at {tasks}{' each' if groups > 1 else ''}\n", markup=False)
+                text = (
+                    f"{attempts} at {tasks}{' each' if groups > 1 else ''}" if groups else "nothing is left to attempt"
+                )
+                self._console.print(f"{text}\n", markup=False)
+
+    def _show_words(self, made: Attempted) -> None:
+        if (made.task, made.attempt) in self._submitted:
+            self._submitted.remove((made.task, made.attempt))
+        elif words := self._last_words(made).strip():
+            _show(self._console, f"{made.task} #{made.attempt + 1}  said:", words, "cyan")
 
     @property
     def graded(self) -> list[Attempted]:

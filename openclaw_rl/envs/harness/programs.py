@@ -7,6 +7,7 @@ Knows npm and pip; knows nothing about what the programs do.
 from __future__ import annotations
 
 import fcntl
+import os
 import platform
 import shutil
 import subprocess
@@ -47,6 +48,10 @@ class Program:
     packages: tuple[str, ...]
     runs_scripts: bool = False
     """Whether npm may run its install script, without which the command is not there."""
+    first_run: tuple[str, ...] = ()
+    """Arguments of a run that ends its installation: in a box, where its folder is read-only, it could not."""
+    runs_with: Program | None = None
+    """Another program that it needs on the PATH."""
 
     @property
     def place(self) -> str:
@@ -69,7 +74,9 @@ class Program:
 _CPU = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 # OpenClaw wants a newer Node than most machines have; npm carries Node's own builds.
 NODE = Program(command="node", registry="npm", packages=(f"node-{sys.platform}-{_CPU}@24.21.0",))
-OPENCLAW = Program(command="openclaw", registry="npm", packages=("openclaw@2026.9.6",))
+OPENCLAW = Program(
+    command="openclaw", registry="npm", packages=("openclaw@2026.9.6",), first_run=("--version",), runs_with=NODE
+)
 CODEX = Program(command="codex", registry="npm", packages=("@openai/codex@0.166.0",))
 OPENCODE = Program(command="opencode", registry="npm", packages=("opencode-ai@1.18.33",), runs_scripts=True)
 CLAUDE_CODE = Program(
@@ -91,6 +98,7 @@ class ProgramShelf:
         `EnvError` where it cannot be fetched.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        other = None if program.runs_with is None else self.install(program.runs_with)
         with (self.folder / f".{program.command}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not self.has(program):
@@ -98,6 +106,10 @@ class ProgramShelf:
                 shutil.rmtree(folder, ignore_errors=True)  # another version, or half of this one
                 folder.mkdir()
                 _fetch(program, folder)
+                if program.first_run:
+                    path = [*(() if other is None else (str(other.parent),)), os.environ["PATH"]]
+                    home = {"HOME": str(folder), "PATH": os.pathsep.join(path)}
+                    _run(folder / program.executable, *program.first_run, env={**os.environ, **home})
                 self._stamp(program).write_text(_wanted(program))
         return self._folder(program) / program.executable
 
@@ -128,7 +140,7 @@ class ProgramShelf:
 
 
 def _wanted(program: Program) -> str:
-    return "\n".join(program.packages)
+    return "\n".join((*program.packages, *program.first_run))
 
 
 def _fetch(program: Program, folder: Path) -> None:
@@ -140,10 +152,10 @@ def _fetch(program: Program, folder: Path) -> None:
         _run(folder / "bin" / "pip", "install", "--disable-pip-version-check", "--quiet", *program.packages)
 
 
-def _run(*command: str | Path) -> None:
+def _run(*command: str | Path, env: Mapping[str, str] | None = None) -> None:
     words = " ".join(map(str, command))
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=env)
     except FileNotFoundError:
         raise EnvError(f"`{words}` cannot be run: install {command[0]} first") from None
     if done.returncode:

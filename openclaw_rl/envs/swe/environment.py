@@ -140,4 +140,6 @@ def _about(name: str, found: _RowSet) -> TaskSource:
     rows = list(found.rows.values())
     repos = ", ".join(sorted({row.repo for row in rows}))
     num_train = sum(row.split == "train" for row in rows)
-    return TaskSource(name=name, about=f"of {repos}", num_train=num_train, num_held_out=len(rows) - num_train)
+    return TaskSource(
+        name=name, about=f"Faults to find and mend in {repos}.", num_train=num_train, num_held_out=len(rows) - num_train
+    )

@@ -80,7 +80,7 @@ async def make_tasks(
     name = name or (await asyncio.to_thread(repo.resolve)).name
     if not re.fullmatch(REPO_NAME, name):
         raise TaskError(
-            f"{name!r} is no name of a repository in a set of tasks; give one of A-Z a-z 0-9 . _ + - (--name)"
+            f"{name!r} is no name of a repository in a set of tasks; call its folder by A-Z a-z 0-9 . _ + -"
         )
     tree = await asyncio.to_thread(_put_tree, repo, out / "repos" / name)
     suite = _Suite(name, tree, sandbox=sandbox, interpreter=interpreter, min_pass_to_pass=min_pass_to_pass)

@@ -85,6 +85,21 @@ def test_an_attempt_is_one_line(made: Attempted, line: str) -> None:
     assert text(console) == f"{line}\n"
 
 
+def test_what_an_agent_said_at_last_is_shown_unless_it_was_submitted() -> None:
+    console = screen()
+    with progress(show=False, beside=console) as bars:
+        told = Collected(console, bars, ORDER, last_words=lambda _: "It is\ndone.")
+        told.hear({"attempt": attempted(Grade(reward=-1.0), num_steps=0).to_json()})
+        told.hear({"step": {"task": "count", "attempt": 1, "call": {"name": "submit", "arguments": "3"}}})
+        told.hear({"attempt": attempted(Grade(reward=1.0, share=1.0)).to_json()})
+    assert text(console).splitlines() == [
+        "count #2  said: It is done.",
+        "count #2  ✗ reward -1.00  no call  1.2 s",
+        "count #2  → submit 3",
+        "count #2  ✓ reward 1.00  1 call  1.2 s",
+    ]
+
+
 def test_the_end_tells_figures_with_their_names() -> None:
     console = screen(width=100)
     with progress(show=False, beside=console) as bars:
