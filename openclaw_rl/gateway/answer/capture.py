@@ -63,6 +63,7 @@ class Capture:
         version: str | None,
         cache_salt: str = "",
         num_shareable: int = 0,
+        exact: bool = False,
     ) -> None:
         self._renderer = renderer
         self._request_id = request_id
@@ -71,6 +72,7 @@ class Capture:
         self._version = version
         self._cache_salt = cache_salt
         self._num_shareable = num_shareable
+        self._exact = exact
         self._decoder = renderer.decoder()
         self._scanner = StopScanner(request.stop)
         self._parser: AnswerParser = renderer.parser(tools)
@@ -133,6 +135,7 @@ class Capture:
             version=self._version,
             cache_salt=self._cache_salt,
             num_shareable=self._num_shareable,
+            exact=self._exact,
         )
         async with aclosing(engine.generate(request)) as deltas:
             async for delta in deltas:
