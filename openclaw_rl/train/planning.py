@@ -39,29 +39,30 @@ class Planner:
 
     async def next_step(self, line: str, *, now: float) -> Step | None:
         """The next step of a line; None if there is none to take. Writes down only what will never be taken."""
+        settings = self._settings.for_line(line)
         number = await self._log.next_step_number(line)
-        if self._settings.max_steps is not None and number > self._settings.max_steps:
+        if settings.max_steps is not None and number > settings.max_steps:
             return None
         at = head_number(await self._log.versions(line))
         doubted = await self._log.doubted_samples(line)
         new = doubted[:1] or await self._new(line, at)
         if not new:
             return None
-        replayed = [] if doubted else await self._replayed(line, number, at, room=self._settings.batch_size - len(new))
+        replayed = [] if doubted else await self._replayed(line, number, at, room=settings.batch_size - len(new))
         return Step(
             line=line,
             number=number,
             state="planned",
             planned_at=now,
-            seed=self._settings.seed,
+            seed=settings.seed,
             parent=at,
             sample_ids=tuple(new),
             replayed_ids=tuple(replayed),
-            num_anchors=0 if doubted else self._settings.anchors,
+            num_anchors=0 if doubted else settings.anchors,
         )
 
     async def _new(self, line: str, at: int) -> list[str]:
-        settings = self._settings
+        settings = self._settings.for_line(line)
         versions = await self._log.versions(line)
         while True:
             waiting = await self._log.waiting_samples(line, _LOOK_AHEAD * settings.batch_size)
@@ -72,9 +73,10 @@ class Planner:
             self._on_skip(line, stale, Skip.STALE)
 
     async def _replayed(self, line: str, number: int, at: int, *, room: int) -> list[str]:
-        if room <= 0 or not self._settings.replay_max_age:
+        max_age = self._settings.for_line(line).replay_max_age
+        if room <= 0 or not max_age:
             return []
-        known = await self._log.replayable_samples(line, number=at, max_age=self._settings.replay_max_age)
+        known = await self._log.replayable_samples(line, number=at, max_age=max_age)
         drawn = random.Random(f"{self._settings.seed} {line} {number}")
         return drawn.sample(known, min(room, len(known)))
 

@@ -56,7 +56,8 @@ async def _examine(
 ) -> Compared:
     console = make_console("stderr")
     server = a_server(loaded, files=files, overrides=overrides, is_demo=False, console=console)
-    async with server as store:
+    async with server as asked:
+        store = asked.store
         number = plan.version
         if number is None:
             number = await asyncio.to_thread(lambda: live_number(open_rows(store), f"env:{plan.track}"))
