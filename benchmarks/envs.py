@@ -38,6 +38,7 @@ from dataclasses import dataclass, fields
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 
@@ -296,7 +297,7 @@ class SweRex(Installed):
         return found
 
 
-def opponents_tasks(folder: Path) -> list[dict[str, object]]:
+def opponents_tasks(folder: Path) -> list[dict[str, Any]]:
     """The same tasks as folders, without a toml that nobody of theirs reads."""
     made = []
     for name, split, draft in drafts(SET):
