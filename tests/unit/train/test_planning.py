@@ -114,6 +114,21 @@ async def test_steps_of_attempts_are_larger_and_keep_no_company(store: SqliteSto
     ]
 
 
+async def test_attempts_of_a_rejected_version_do_not_come_again(store: SqliteStore) -> None:
+    line, told = "env:toy", list[tuple[str, Sequence[str], Skip]]()
+    await put_samples(store, made(0, 1, line=line))
+    first = await planner(store).next_step(line, now=9.0)
+    assert first is not None
+    await take(store, first, state="rejected")
+    assert await store.lessons.doubted_samples(line) == ["x0", "x1"]
+    await put_samples(store, made(2, line=line))
+    second = await planner(store, on_skip=lambda *skipped: told.append(skipped)).next_step(line, now=9.0)
+    assert second is not None
+    assert second.sample_ids == ("x2",)
+    assert told == [(line, ["x0", "x1"], Skip.DISCARDED)]
+    assert await store.lessons.doubted_samples(line) == []
+
+
 async def test_max_steps_counts_the_steps_of_a_line(store: SqliteStore) -> None:
     await put_samples(store, made(0, 1))
     await take(store, await plan(store, batch_size=1, max_steps=1))
