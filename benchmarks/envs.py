@@ -8,7 +8,7 @@ agent (look, do, look again), the grade in a fresh box, and the end of the lease
 is not solved ends the benchmark.
 
     start_p50_ms            a box from nothing to the answer of its first command (median), without a lease
-    commands_per_s          `true` in one lasting shell, one after the other
+    commands_per_s          `/bin/true` in one lasting shell, one after the other
     episodes_per_min_N      N episodes at a time
     mib_per_box             what the processes of one open box and its shell hold, shared pages counted once (PSS)
     leftovers               after all leases: processes, mounts, control groups and folders that were not there when
@@ -57,7 +57,7 @@ from openclaw_rl.types import TaskRef, ToolCall
 
 PARALLEL = (1, 8, 32)
 SET = "files"
-COMMAND_S, SETTLE_S = 60.0, 10
+COMMAND, COMMAND_S, SETTLE_S = "/bin/true", 60.0, 10
 
 FIGURES = {
     "start_p50_ms": "a box until its first command is answered, ms (median)",
@@ -214,20 +214,20 @@ async def box_figures(folder: Path, *, starts: int, commands: int, boxes: int) -
     for _ in range(starts):
         began = time.perf_counter()
         box = await sandbox.start(BoxSpec())
-        await box.shell("true", timeout_s=COMMAND_S)
+        await box.shell(COMMAND, timeout_s=COMMAND_S)
         spent.append(1000 * (time.perf_counter() - began))
         await box.close()
     box = await sandbox.start(BoxSpec())
-    await box.shell("true", timeout_s=COMMAND_S)
+    await box.shell(COMMAND, timeout_s=COMMAND_S)
     began = time.perf_counter()
     for _ in range(commands):
-        await box.shell("true", timeout_s=COMMAND_S)
+        await box.shell(COMMAND, timeout_s=COMMAND_S)
     per_s = commands / (time.perf_counter() - began)
     await box.close()
     held_before = _pss_mib()
     opened = [await sandbox.start(BoxSpec()) for _ in range(boxes)]
     for box in opened:
-        await box.shell("true", timeout_s=COMMAND_S)
+        await box.shell(COMMAND, timeout_s=COMMAND_S)
     each = (_pss_mib() - held_before) / boxes
     for box in opened:
         await box.close()
