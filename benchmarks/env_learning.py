@@ -180,7 +180,7 @@ async def learn(family: Family, arm: str, chosen: argparse.Namespace, directory:
     with System(directory, "engine.type=embedded", *ARMS[arm], *chosen.settings) as system:
         store = StoreConfig(data_dir=system.data_dir)
         made = await _collect(family, store, chosen, began)
-        if trouble := await learn_rest(store):
+        if trouble := await learn_rest(store, family.line):
             raise LoadError(f"the last samples of {family.name} were not learned: {trouble}")
         rows = open_rows(store)
         versions = rows.versions(family.line)

@@ -1,10 +1,10 @@
 """Attempts begin as fast as they are learned from, so that they show what the present version does.
 
-    consumes      how many samples of a line wait for the end of a step; the ends of steps
+    consumes      how much a line has yet to learn from; the ends of steps
     produces      permission to begin another group
     waits for     a step and the release of what it made, and no longer than `patience_s`: a trainer that is away stops
                   no collection
-    woken by      the release
+    woken by      the release, the clock
 
 On a machine that samples and trains on the same cores both are quicker one after the other.
 """
@@ -17,18 +17,26 @@ from contextlib import suppress
 
 from openclaw_rl.protocols import LearningStore
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
+LOOK_AGAIN_S = 3.0
+"""Of a group that teaches nothing, since its attempts ended alike, no step tells."""
 
 
 class Pace:
-    """`unlearned` counts samples of a line that no step has learned from; with `most` of them groups wait."""
+    """`unlearned` counts what a line has yet to learn from; with `most` of that its groups wait."""
 
     def __init__(
-        self, unlearned: Callable[[str], Awaitable[int]], *, most: int, patience_s: float = PATIENCE_S
+        self,
+        unlearned: Callable[[str], Awaitable[int]],
+        *,
+        most: Callable[[str], int],
+        patience_s: float = PATIENCE_S,
+        look_again_s: float = LOOK_AGAIN_S,
     ) -> None:
         self._unlearned = unlearned
         self._most = most
         self._patience_s = patience_s
+        self._look_again_s = look_again_s
         self._stepped = asyncio.Event()
 
     def stepped(self) -> None:
@@ -41,10 +49,14 @@ class Pace:
             async with asyncio.timeout(self._patience_s):
                 while await self._unlearned(line) >= self._most(line):
                     self._stepped.clear()
-                    await self._stepped.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._look_again_s):
+                            await self._stepped.wait()
 
 
 async def count_unlearned(lessons: LearningStore, line: str) -> int:
-    """Samples of a line that wait for a step, and those of the step that is being taken."""
+    """Answers of a line that are to be judged or credited, samples that wait for a step, and those of the step that is
+    being taken."""
+    begun = await lessons.num_open("judge", line) + await lessons.num_open("credit", line)
     waiting = sum(one.num_samples for one in await lessons.waiting() if one.line == line)
-    return waiting + sum(len(one.sample_ids) for one in await lessons.planned_steps() if one.line == line)
+    return begun + waiting + sum(len(one.sample_ids) for one in await lessons.planned_steps() if one.line == line)

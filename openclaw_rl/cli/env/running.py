@@ -123,14 +123,14 @@ async def _collect(
             told.counts = await follow_server(store, "/collect", order.to_json(), on_told=told.hear)
             if asked.is_own and not plan.is_demo:
                 bars.add_task("learning from the last of them", total=None)
-                if trouble := await learn_rest(store):
+                if trouble := await learn_rest(store, f"env:{plan.track}"):
                     console.print(f"the last samples wait for the next start: {trouble}", markup=False)
         versions = await asyncio.to_thread(lambda: open_rows(store).versions(f"env:{plan.track}"))
         told.versions = [version.label for version in versions]
     return told
 
 
-async def learn_rest(store: StoreConfig) -> str:
+async def learn_rest(store: StoreConfig, line: str) -> str:
     """Returns when what was collected is learned, and answers or is rejected; why not, where that went wrong. A server
     that ends with its command would else wait for more samples until then."""
     trains = await ask_server(store, "GET", "/train")
@@ -138,7 +138,7 @@ async def learn_rest(store: StoreConfig) -> str:
         return ""
     rows = await asyncio.to_thread(open_rows, store)
     for _ in range(_NUM_LOOKS):
-        if not await asyncio.to_thread(lambda: rows.num_open("judge") + rows.num_open("credit")):
+        if not await asyncio.to_thread(lambda: rows.num_open("judge", line) + rows.num_open("credit", line)):
             break
         await asyncio.sleep(_LOOK_AGAIN_S)
     try:

@@ -21,7 +21,7 @@ class Backlog:
 
 async def test_a_group_begins_when_what_was_learned_answers() -> None:
     backlog = Backlog(ours=8, theirs=7)
-    pace = Pace(backlog.of, most=lambda line: 8)
+    pace = Pace(backlog.of, most=lambda line: 8, look_again_s=60.0)
     await pace.keep("theirs")
     waiting = asyncio.create_task(pace.keep("ours"))
     pace.stepped()
@@ -38,3 +38,11 @@ async def test_a_group_begins_when_what_was_learned_answers() -> None:
 async def test_a_trainer_that_is_away_stops_no_collection(most: int) -> None:
     pace = Pace(Backlog(ours=100).of, most=lambda line: most, patience_s=0.01)
     await asyncio.wait_for(pace.keep("ours"), 5)
+
+
+async def test_where_no_step_tells_it_looks_again() -> None:
+    backlog = Backlog(ours=1)
+    waiting = asyncio.create_task(Pace(backlog.of, most=lambda line: 1, look_again_s=0.01).keep("ours"))
+    await asyncio.sleep(0.02)
+    backlog.unlearned["ours"] = 0
+    await asyncio.wait_for(waiting, 5)
