@@ -1,7 +1,7 @@
 """swe-rex's `LocalDeployment` as its users run it: a deployment and a bash session for each episode. Imports swe-rex
 alone, and runs in an environment of its own.
 
-    python swe_rex_run.py ORDER.json  ->  one JSON object: start_p50_ms, commands_per_s, episodes_per_min_1, …
+    python swe_rex_run.py ORDER.json  ->  {"figures": {"start_p50_ms": …}, "failed": {"32": "CommandTimeoutError: …"}}
 
 It has no boxes: an episode's files are uploaded into a folder of this machine, its commands run there, and what is
 there in the end is compared with what is expected by `diff -r` in the same shell.
@@ -85,9 +85,13 @@ async def _episodes(tasks: list[dict[str, Any]], number: int, parallel: int) -> 
 async def run(order: dict[str, Any]) -> None:
     logging.disable(logging.CRITICAL)
     found = {"start_p50_ms": await _starts(order["starts"]), "commands_per_s": await _commands(order["commands"])}
+    failed: dict[str, str] = {}
     for parallel, number in order["episodes"].items():
-        found[f"episodes_per_min_{parallel}"] = await _episodes(order["tasks"], number, int(parallel))
-    print(json.dumps(found))
+        try:
+            found[f"episodes_per_min_{parallel}"] = await _episodes(order["tasks"], number, int(parallel))
+        except Exception as error:  # whatever ends one of theirs says nothing of the others
+            failed[parallel] = f"{type(error).__name__}: {str(error)[:200]}"
+    print(json.dumps({"figures": found, "failed": failed}))
 
 
 if __name__ == "__main__":
