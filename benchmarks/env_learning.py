@@ -73,8 +73,8 @@ class Family:
 FAMILIES: Mapping[str, Family] = {
     family.name: family
     for family in (
-        Family(name="calls", track="toolcall", source="calls-1", episodes=256),
-        Family(name="commands", track="terminal", source="commands", episodes=320),
+        Family(name="calls", track="toolcall", source="calls-1", episodes=160),
+        Family(name="commands", track="terminal", source="commands", episodes=160),
     )
 }
 GROUP = 8
