@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-envs test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
+.PHONY: help setup run test test-clients test-envs test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning bench-envs lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ bench-head: $(STAMP)  ## measure the head against plain torch, on a CPU unless A
 
 bench-learning: setup  ## measure how soon simulated people are content, and what it costs
 	$(BIN)/python benchmarks/learning.py $(ARGS)
+
+bench-envs: setup  ## measure rooms for agents at work, and what agents learn in them
+	$(BIN)/python benchmarks/envs.py $(ARGS)
+	$(BIN)/python benchmarks/env_learning.py $(ARGS)
 
 lock:  ## resolve requirements.lock anew, with the newest versions that fit
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --extra tracking --extra evaluation --generate-hashes --strip-extras \

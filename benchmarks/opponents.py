@@ -43,18 +43,13 @@ class OutOfTheRace(Exception):
     """Why an opponent has no figure."""
 
 
-class Opponent(ABC):
-    """One opponent: how it is installed, started and asked."""
+class Installed(ABC):
+    """A program of others in an environment of its own, made once in the cache directory with pip."""
 
     name: ClassVar[str]
-    key: ClassVar[str]
-    """Of its figure."""
     requirement: ClassVar[str]
-    num_streams: ClassVar[int]
-    route: ClassVar[str]
 
-    def __init__(self, model: Path) -> None:
-        self._model = model
+    def __init__(self) -> None:
         self.home = ModelConfig().cache_dir.parent / "opponents" / self.requirement.replace("==", "-")
         self.python = self.home / "bin" / "python"
 
@@ -66,25 +61,12 @@ class Opponent(ABC):
     def install(self) -> None:
         """Everything into the empty environment."""
 
-    @abstractmethod
-    def command(self, *, port: int, threads: int) -> list[str]: ...
-
-    def environment(self, *, threads: int) -> Mapping[str, str]:
-        return {}
-
-    @abstractmethod
-    def question(self, prompt: Sequence[int], num_tokens: int) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def num_new(self, event: dict[str, Any]) -> int:
-        """Tokens in an event of the answer."""
-
     def pip(self, *arguments: str) -> None:
         options = ["--quiet", "--disable-pip-version-check", "--no-input"]
         command = [str(self.python), "-m", "pip", "install", *options, *arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode:
-            raise OutOfTheRace(f"cannot be installed: pip ended with {done.returncode}: {_end_of(done.stdout)}")
+            raise OutOfTheRace(f"cannot be installed: pip ended with {done.returncode}: {end_of(done.stdout)}")
 
     def ensure_installed(self) -> None:
         """Makes the environment unless a whole one is there; half of one is made anew."""
@@ -102,6 +84,32 @@ class Opponent(ABC):
                 raise OutOfTheRace(f"cannot be installed: {error}") from error
             raise
         complete.touch()
+
+
+class Opponent(Installed):
+    """One opponent of the engine: how it is started and asked."""
+
+    key: ClassVar[str]
+    """Of its figure."""
+    num_streams: ClassVar[int]
+    route: ClassVar[str]
+
+    def __init__(self, model: Path) -> None:
+        super().__init__()
+        self._model = model
+
+    @abstractmethod
+    def command(self, *, port: int, threads: int) -> list[str]: ...
+
+    def environment(self, *, threads: int) -> Mapping[str, str]:
+        return {}
+
+    @abstractmethod
+    def question(self, prompt: Sequence[int], num_tokens: int) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def num_new(self, event: dict[str, Any]) -> int:
+        """Tokens in an event of the answer."""
 
 
 class LlamaCpp(Opponent):
@@ -338,7 +346,7 @@ async def _until_healthy(
             await asyncio.wait_for(process.wait(), 0.5)
     reason = "took too long to start" if process.returncode is None else f"ended with {process.returncode}"
     log.seek(0)
-    raise OutOfTheRace(f"{reason}: {_end_of(log.read().decode(errors='replace'))}")
+    raise OutOfTheRace(f"{reason}: {end_of(log.read().decode(errors='replace'))}")
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
@@ -349,6 +357,6 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             await asyncio.wait_for(process.wait(), 10)
 
 
-def _end_of(text: str) -> str:
+def end_of(text: str) -> str:
     lines = [line.strip()[:_CHARACTERS_OF_LINE] for line in text.splitlines() if line.strip()]
     return " | ".join(lines[-_LINES_OF_REASON:]) or "it said nothing"

@@ -55,6 +55,8 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config
+from openclaw_rl.envs.collecting import at_once
+from openclaw_rl.envs.pace import Pace
 from openclaw_rl.errors import EngineUnavailable, TrainError
 from openclaw_rl.gateway.access.retention import expire_sessions, let_go
 from openclaw_rl.protocols import EngineHost, LearningStore
@@ -62,9 +64,9 @@ from openclaw_rl.release.releaser import Releaser
 from openclaw_rl.release.undo.commands import Serving
 from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
-from openclaw_rl.types import LOCAL_USER
+from openclaw_rl.types import LOCAL_USER, Version
 from openclaw_rl.wiring.commands import make_commands
-from openclaw_rl.wiring.envs import Trying, collecting, held_out, make_means
+from openclaw_rl.wiring.envs import Trying, collecting, held_out, make_means, make_pace
 from openclaw_rl.wiring.foundation import check_settings, lay_foundation, open_store, prepare_run_dir, write_private
 from openclaw_rl.wiring.learning import (
     make_credit_loop,
@@ -129,7 +131,11 @@ async def run(
             running.push_async_callback(gateway.background.drain)
 
             listens_at: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            collector = await running.enter_async_context(collecting(foundation, serving, lessons, listens_at))
+            pace = make_pace(config, lessons)
+            keep_pace = at_once if trainer is None else pace.keep
+            collector = await running.enter_async_context(
+                collecting(foundation, serving, lessons, listens_at, keep_pace=keep_pace)
+            )
             if trainer is not None:
                 running.push_async_callback(trainer.close)
             exam = held_out(collector, lessons)
@@ -158,7 +164,7 @@ async def run(
                     lessons,
                     trainer,
                     foundation.renderer,
-                    release=releaser.release,
+                    release=partial(_release, releaser, pace),
                     on_step=observers.stepped,
                     on_skip=observers.skipped,
                     on_waiting=idle_lines.put_nowait,
@@ -228,6 +234,14 @@ async def _train(releaser: Releaser, loop: TrainLoop) -> None:
     """Trains once the candidates of the last run are released or rejected. A step that is cut short is taken again."""
     await releaser.settled()
     await loop.run()
+
+
+async def _release(releaser: Releaser, pace: Pace, version: Version) -> None:
+    """Whoever waits for what was learned is told when it answers, or never will."""
+    try:
+        await releaser.release(version)
+    finally:
+        pace.stepped()
 
 
 async def _prepare(releaser: Releaser, idle_lines: asyncio.Queue[str]) -> None:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from openclaw_rl.config.fields import FsPath, Port, Secret, Section, Share, Text, Url, limited, setting
-from openclaw_rl.types import Role
+from openclaw_rl.types import Role, line_kind
 
 JudgeName = Literal["auto", "heads", "rules", "endpoint", "self", "model", "function"]
 
@@ -86,6 +86,9 @@ class RolloutConfig(Section):
     session_aware: bool = setting(True, "Credit may flow along a session; false = each turn stands alone.")
     num_workers: PositiveInt = setting(4, "Groups of attempts at one task that are collected at once.")
     parallel_envs: PositiveInt = setting(16, "Environments open at once, of all groups together.")
+    max_batches_ahead: PositiveInt = setting(
+        1, "A collection begins no group while so many batches of its samples wait for the end of a training step."
+    )
     max_turns: PositiveInt = setting(10, "Most answers of the model in one attempt of the built-in agent.")
     max_steps: PositiveInt = setting(
         50, "Most tool calls in one attempt (training.max_steps limits the steps of the optimiser)."
@@ -213,6 +216,18 @@ class TrainingConfig(Section):
         10, "Keep every so many versions for good; the last five, and the last five rejected, are kept as well."
     )
     seed: NonNegativeInt = setting(0, "Seed of every random choice in training.")
+    task_batch_size: PositiveInt | None = setting(
+        32, "Samples in one step of an environment's line; whoever sets batch_size sets this too. null = batch_size."
+    )
+    task_learning_rate: PositiveFloat | None = setting(
+        1e-3, "Peak learning rate of an environment's line, likewise. null = learning_rate."
+    )
+    task_epochs: PositiveInt | None = setting(
+        2, "Passes over each batch of an environment's line, likewise. null = num_epochs."
+    )
+    task_wait_s: NonNegativeFloat = setting(
+        60.0, "A step of an environment's line starts without a whole batch when no sample has come for so long."
+    )
     gradient_accumulation_steps: PositiveInt = setting(1, "Parts that a batch is computed in, to save memory.")
     learning_rate: PositiveFloat = setting(3e-4, "Peak learning rate; with use_lora=false the default is 1e-5.")
     warmup_steps: NonNegativeInt = setting(0, "Steps over which the learning rate rises to its peak.")
@@ -361,6 +376,17 @@ class TrainingConfig(Section):
     tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
     tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
     fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
+
+    def for_line(self, line: str) -> Self:
+        """As it is for this line. Attempts at tasks come by the dozen, in groups that are compared: their steps are
+        larger. What keeps a person's chat as it was is no concern of theirs, and an attempt of an earlier version says
+        little of the present one."""
+        if line_kind(line) != "environment":
+            return self
+        own = {"batch_size": self.task_batch_size, "learning_rate": self.task_learning_rate}
+        own |= {"num_epochs": self.task_epochs}
+        chosen = {name: value for name, value in own.items() if value is not None}
+        return self.model_copy(update={**chosen, "anchors": 0, "replay_max_age": 0})
 
 
 class ReleaseConfig(Section):

@@ -18,7 +18,10 @@ from openclaw_rl.errors import ConfigError
 
 _BOOL = TypeAdapter(bool)
 
+_AS_FOR_PEOPLE: Mapping[str, Any] = {"task_batch_size": None, "task_learning_rate": None, "task_epochs": None}
+
 _PUBLISHED: Mapping[str, Any] = {
+    **_AS_FOR_PEOPLE,
     "advantage": "raw",
     "binary_weight": 1.0,
     "unhinted_opd": True,
@@ -45,7 +48,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "use_gradient_checkpointing": True,
     "save_every": 100,
 }
-_OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {"learning_rate": 1e-5, "num_epochs": 1}
+_OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {**_AS_FOR_PEOPLE, "learning_rate": 1e-5, "num_epochs": 1}
 _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "num_epochs": 2}
 
 
@@ -81,6 +84,9 @@ CHOICES = (
     Choice("training.value_clip_ratio", "training.value_clip", True),
     Choice("training.value_clip", "training.critic", True),
     Choice("training.value_coef", "training.critic", True),
+    Choice("training.batch_size", "training.task_batch_size"),
+    Choice("training.learning_rate", "training.task_learning_rate"),
+    Choice("training.num_epochs", "training.task_epochs"),
     Choice("training.teacher_load_path", "training.teacher_path"),
     Choice("training.teacher_path", "training.teacher", "path"),
     Choice("tracking.wandb_api_key", "tracking.wandb_mode", "online"),
@@ -91,7 +97,7 @@ CHOICES = (
 _STRICT = ("training.advantage", "training.value_clip", "training.critic")
 """Targets that nobody sets against a choice on purpose. The others, such as the judge, a stronger source overrides."""
 
-_LOOSE = ("tracking.wandb_mode",)
+_LOOSE = (*("tracking.wandb_mode", "training.task_batch_size", "training.task_learning_rate", "training.task_epochs"),)
 """Targets that the same source may set against a choice: a key of W&B serves its offline mode too."""
 
 

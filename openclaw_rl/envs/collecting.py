@@ -32,6 +32,13 @@ HOPELESS_GROUPS = 3
 
 EXAM_ROOMS = 4
 
+KeepPace = Callable[[str], Awaitable[None]]
+"""Returns when another group of a line may begin."""
+
+
+async def at_once(line: str) -> None:
+    """The pace where nobody learns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
@@ -65,11 +72,14 @@ class TaskCollector:
         attempter: Attempter,
         harness: Callable[[str], Harness],
         stored: StoredGroup,
+        *,
+        keep_pace: KeepPace = at_once,
     ) -> None:
         self._server = server
         self._attempter = attempter
         self._harness = harness
         self._stored = stored
+        self._keep_pace = keep_pace
         self._exam_rooms = asyncio.Semaphore(EXAM_ROOMS)
 
     async def collect(self, order: CollectOrder, tell: Tell) -> Mapping[str, Json]:
@@ -87,10 +97,11 @@ class TaskCollector:
         missing = [group for group in groups if group.numbers]
         counts = Counter({"groups_before": len(groups) - len(missing)})
         tell({"begun": {"groups": len(missing), "group_size": order.group_size, "tasks": len(tasks)}})
-        waiting, hopeless = iter(missing), _Hopeless()
+        waiting, hopeless, line = iter(missing), _Hopeless(), f"env:{order.tried.environment}"
 
         async def work() -> None:
             for group in waiting:
+                await self._keep_pace(line)
                 made = await self._attempt_group(group, order.group_size, how)
                 _count(counts, made)
                 tell({"group": {"name": group.name, "task": group.task.ref.name, **dict(counts)}})
@@ -122,7 +133,7 @@ class TaskCollector:
     ) -> list[list[Attempted]]:
         """For each version its attempts at the same tasks, in the same order; an attempt whose environment failed is
         missing in every row. `EnvError` where nothing is left."""
-        tasks = (await self._tasks(tried, split))[:num_tasks]
+        tasks = _spread(await self._tasks(tried, split), num_tasks)
         harness, exam = self._harness(tried.harness), f"exam-{secrets.token_hex(4)}"
         places = [(task, number) for task in tasks for number in range(attempts)]
         async with _first_error(), asyncio.TaskGroup() as running:
@@ -232,6 +243,14 @@ def _groups(order: CollectOrder, tasks: Sequence[Task]) -> Iterator[Group]:
     rounds = (zip(shuffled, repeat(number), strict=False) for number in range(order.num_groups // len(tasks) + 1))
     for (task, number), _ in zip(chain.from_iterable(rounds), range(order.num_groups), strict=False):
         yield Group(name=f"{order.run}/{task.ref.name}/{number}", task=task, numbers=range(order.group_size))
+
+
+def _spread(tasks: Sequence[Task], num: int) -> Sequence[Task]:
+    """So many of them, always the same: sets list one kind of task after the other, and all kinds are to be asked."""
+    if num >= len(tasks):
+        return tasks
+    chosen = sorted(Random(len(tasks)).sample(range(len(tasks)), num))
+    return [tasks[at] for at in chosen]
 
 
 def _is_graded(made: Attempted | TaskError) -> bool:

@@ -3,7 +3,7 @@
     consumes      samples that no step has yet, line by line; the store says whose turn it is
     produces      steps; with each that was taken, a candidate version, handed to whoever releases it
     waits for     `batch_size` samples of a line, `pause_s` in which its person says nothing, or `max_wait_s` since its
-                  first one; the trainer; the release
+                  first one (where nobody waits for it: its last one); the trainer; the release
     woken by      a credit, a turn that nobody will judge; the clock
 
 A step is planned (planning.py) before it is taken: its number, seed and samples are on disk, and its samples belong to
@@ -44,6 +44,7 @@ from openclaw_rl.types import (
     Waiting,
     WeightsRef,
     head_number,
+    line_kind,
     version_number,
 )
 
@@ -60,12 +61,17 @@ MAX_LOST = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """What of the configuration this loop needs; `training` is that section, as the trainer gets it."""
+    """What of the configuration this loop needs; `training` is that section, as the trainer gets it.
+
+    `waits_from_newest`: `max_wait_s` counts from a line's last sample, not from its first. Where nobody waits for what
+    is learned, batches are whole as long as samples come.
+    """
 
     batch_size: int
     max_wait_s: float | None
     pause_s: float
     training: Mapping[str, Json]
+    waits_from_newest: bool = False
     anchors: tuple[tuple[int, ...], ...] = ()
     """Prompts, up to where an answer begins; each step takes the next ones in turn."""
     stop_token_ids: tuple[int, ...] = ()
@@ -97,8 +103,8 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `release` is awaited with the last candidate of a chain. `practice` (credit's) prepares a step's exercises.
-    `on_waiting` is told the line of samples that wait for the clock.
+    `of_tasks` are the settings of environments' lines. `release` is awaited with the last candidate of a chain.
+    `practice` (credit's) prepares a step's exercises. `on_waiting` is told the line of samples that wait for the clock.
     """
 
     def __init__(
@@ -108,6 +114,7 @@ class TrainLoop:
         planner: Planner,
         settings: LoopSettings,
         *,
+        of_tasks: LoopSettings | None = None,
         release: Callable[[Version], Awaitable[None]],
         practice: StepPractice | None = None,
         on_step: Callable[[Step], None] = lambda _: None,
@@ -118,6 +125,7 @@ class TrainLoop:
         self._trainer = trainer
         self._planner = planner
         self._settings = settings
+        self._of_tasks = of_tasks or settings
         self._release = release
         self._practice = practice
         self._on_step = on_step
@@ -218,7 +226,7 @@ class TrainLoop:
 
     async def _following(self, step: Step) -> Step | None:
         """The next step of a line if whole batches wait. What is tried alone, since it is in doubt, stays alone."""
-        size = self._settings.batch_size
+        size = self._settings_of(step.line).batch_size
         if len(step.sample_ids) < max(size, 2):
             return None
         for waiting in await self._log.waiting():
@@ -240,15 +248,19 @@ class TrainLoop:
                 return new, None
         return None, due_in
 
+    def _settings_of(self, line: str) -> LoopSettings:
+        return self._of_tasks if line_kind(line) == "environment" else self._settings
+
     def _seconds_left(self, waiting: Waiting) -> float | None:
         """Until a line's next step is due, 0 if it is; None if only more samples can bring it about."""
-        if waiting.num_samples >= self._settings.batch_size or waiting.num_doubted:
+        settings = self._settings_of(waiting.line)
+        if waiting.num_samples >= settings.batch_size or waiting.num_doubted:
             return 0.0
-        if self._settings.max_wait_s is None:
+        if settings.max_wait_s is None:
             return None
-        due_at = waiting.since + self._settings.max_wait_s
+        due_at = settings.max_wait_s + (waiting.newest if settings.waits_from_newest else waiting.since)
         if waiting.silent_since is not None:
-            due_at = min(due_at, waiting.silent_since + self._settings.pause_s)
+            due_at = min(due_at, waiting.silent_since + settings.pause_s)
         return max(0.0, due_at - self._clock())
 
     async def _take(self, step: Step) -> Version | None:
@@ -298,7 +310,7 @@ class TrainLoop:
         return ""
 
     async def _ordered(self, step: Step) -> StepReport:
-        settings = self._settings
+        settings = self._settings_of(step.line)
         samples = tuple(await self._log.samples_named((*step.sample_ids, *step.replayed_ids)))
         first = step.number * step.num_anchors
         chosen = [settings.anchors[at % len(settings.anchors)] for at in range(first, first + step.num_anchors)]

@@ -4,8 +4,8 @@
     replayed    where these are fewer than a batch, samples of the last few steps fill it up, those with hints first
     anchors     fixed prompts to which the base model's answers are kept
 
-A sample that was in a discarded step comes alone, without company: so it shows whether it was the reason. What is drawn
-is drawn by a seed made of the step's own name.
+A sample that was in a discarded step comes alone, without company: so it shows whether it was the reason. An attempt at
+a task does not come again. What is drawn is drawn by a seed made of the step's own name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from openclaw_rl.config import TrainingConfig
 from openclaw_rl.protocols import WaitingSamples
-from openclaw_rl.types import Sample, Skip, Step, Version, head_number, num_steps_since, version_number
+from openclaw_rl.types import Sample, Skip, Step, Version, head_number, line_kind, num_steps_since, version_number
 
 _LOOK_AHEAD = 4
 """Batches of waiting samples that are looked at, so that caps can choose."""
@@ -39,29 +39,39 @@ class Planner:
 
     async def next_step(self, line: str, *, now: float) -> Step | None:
         """The next step of a line; None if there is none to take. Writes down only what will never be taken."""
+        settings = self._settings.for_line(line)
         number = await self._log.next_step_number(line)
-        if self._settings.max_steps is not None and number > self._settings.max_steps:
+        if settings.max_steps is not None and number > settings.max_steps:
             return None
         at = head_number(await self._log.versions(line))
-        doubted = await self._log.doubted_samples(line)
+        doubted = await self._doubted(line)
         new = doubted[:1] or await self._new(line, at)
         if not new:
             return None
-        replayed = [] if doubted else await self._replayed(line, number, at, room=self._settings.batch_size - len(new))
+        replayed = [] if doubted else await self._replayed(line, number, at, room=settings.batch_size - len(new))
         return Step(
             line=line,
             number=number,
             state="planned",
             planned_at=now,
-            seed=self._settings.seed,
+            seed=settings.seed,
             parent=at,
             sample_ids=tuple(new),
             replayed_ids=tuple(replayed),
-            num_anchors=0 if doubted else self._settings.anchors,
+            num_anchors=0 if doubted else settings.anchors,
         )
 
+    async def _doubted(self, line: str) -> list[str]:
+        """One by one they would take an environment's line hours: there they are skipped."""
+        doubted = await self._log.doubted_samples(line)
+        if not doubted or line_kind(line) != "environment":
+            return doubted
+        await self._log.skip_samples(doubted, Skip.DISCARDED)
+        self._on_skip(line, doubted, Skip.DISCARDED)
+        return []
+
     async def _new(self, line: str, at: int) -> list[str]:
-        settings = self._settings
+        settings = self._settings.for_line(line)
         versions = await self._log.versions(line)
         while True:
             waiting = await self._log.waiting_samples(line, _LOOK_AHEAD * settings.batch_size)
@@ -72,9 +82,10 @@ class Planner:
             self._on_skip(line, stale, Skip.STALE)
 
     async def _replayed(self, line: str, number: int, at: int, *, room: int) -> list[str]:
-        if room <= 0 or not self._settings.replay_max_age:
+        max_age = self._settings.for_line(line).replay_max_age
+        if room <= 0 or not max_age:
             return []
-        known = await self._log.replayable_samples(line, number=at, max_age=self._settings.replay_max_age)
+        known = await self._log.replayable_samples(line, number=at, max_age=max_age)
         drawn = random.Random(f"{self._settings.seed} {line} {number}")
         return drawn.sample(known, min(room, len(known)))
 

@@ -149,6 +149,8 @@ class Waiting:
     num_samples: int
     since: float
     """When the first of them was made."""
+    newest: float = 0.0
+    """When the last of them was made."""
     num_doubted: int = 0
     """How many of them were in a step that was discarded."""
     last_step_at: float = 0.0

@@ -59,6 +59,9 @@ class Skip(enum.StrEnum):
     """Another model, or a scripted one, sampled it: its ids mean nothing to the one that learns."""
     STALE = "stale"
     """Training came too late: the version that answered is older than `training.max_staleness` allows."""
+    DISCARDED = "discarded"
+    """An attempt at a task whose step was discarded, or whose version was rejected. To make new ones is quicker than to
+    find out which one was the reason."""
     ALREADY_TRAINED = "already_trained"
     """A step learned from this turn before the new evidence came; no turn is learned from twice."""
     UNDONE = "undone"

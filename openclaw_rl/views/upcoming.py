@@ -147,10 +147,10 @@ def rehearse(rows: ReadStore, training: TrainingConfig, *, num_samples: int) -> 
     for sample in found:
         by_line[sample.line].append(sample)
     taken: set[str] = set()
-    for samples in by_line.values():
+    for line, samples in by_line.items():
         batch, _ = within_caps(
             samples,
-            batch_size=training.batch_size,
+            batch_size=training.for_line(line).batch_size,
             user_of=lambda sample: users[sample.session],
             max_user_share=training.max_user_share,
             max_session_share=training.max_session_share,

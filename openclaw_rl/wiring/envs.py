@@ -7,15 +7,17 @@ import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config
 from openclaw_rl.envs.attempting import Attempter, Tell
-from openclaw_rl.envs.collecting import EXAM_ROOMS, TaskCollector
+from openclaw_rl.envs.collecting import EXAM_ROOMS, KeepPace, TaskCollector
 from openclaw_rl.envs.leases.client import RemoteEnvServer
 from openclaw_rl.envs.leases.pool import EnvPool
 from openclaw_rl.envs.leases.rooms import LocalEnvServer
 from openclaw_rl.envs.orders import CollectOrder, ExamOrder, Tried
+from openclaw_rl.envs.pace import Pace, count_unlearned
 from openclaw_rl.envs.registry import ENVIRONMENTS, EnvMeans, make_environment, make_harness
 from openclaw_rl.envs.sandbox.making import make_sandbox
 from openclaw_rl.errors import ConfigError
@@ -164,9 +166,23 @@ def _flag(line: str) -> str:
     return f"tasks of {line}"
 
 
+def make_pace(config: Config, lessons: LearningStore) -> Pace:
+    """Of collections on a server that trains."""
+
+    def most(line: str) -> int:
+        return config.rollout.max_batches_ahead * config.training.for_line(line).batch_size
+
+    return Pace(partial(count_unlearned, lessons), most=most)
+
+
 @asynccontextmanager
 async def collecting(
-    foundation: Foundation, serving: ServingParts, lessons: LearningStore, listens_at: asyncio.Future[str]
+    foundation: Foundation,
+    serving: ServingParts,
+    lessons: LearningStore,
+    listens_at: asyncio.Future[str],
+    *,
+    keep_pace: KeepPace,
 ) -> AsyncIterator[TaskCollector]:
     """Attempts at tasks, beside serving; leaving closes their rooms. Those of an earlier process end first."""
     config = foundation.config
@@ -182,4 +198,5 @@ async def collecting(
             # Programs are those of the rooms' machine: an agent that this one lacks may be at work elsewhere.
             harnesses.named if config.rollout.env_servers else harnesses.ready,
             lessons.group,
+            keep_pace=keep_pace,
         )

@@ -207,11 +207,20 @@ def make_train_loop(
         anchors=tuple(map(tuple, prompts)),
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
+    at_tasks = training.for_line("env:any")
+    of_tasks = replace(
+        settings,
+        batch_size=at_tasks.batch_size,
+        max_wait_s=None if training.max_wait_s is None else training.task_wait_s,
+        waits_from_newest=True,
+        training=at_tasks.model_dump(mode="json"),
+    )
     return TrainLoop(
         lessons,
         trainer,
         make_planner(training, lessons, on_skip=on_skip),
         settings,
+        of_tasks=of_tasks,
         release=release,
         practice=Practice(renderer, form_words, num_exercises=training.exercises),
         on_step=on_step,
@@ -264,9 +273,10 @@ def make_planner(
     on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
 ) -> Planner:
     def within_caps_only(samples: Sequence[Sample]) -> Sequence[Sample]:
+        """Those of one line."""
         taken, _ = within_caps(
             samples,
-            batch_size=training.batch_size,
+            batch_size=training.for_line(samples[0].line).batch_size if samples else 1,
             user_of=lambda sample: sample.line,
             max_user_share=training.max_user_share,
             max_session_share=training.max_session_share,

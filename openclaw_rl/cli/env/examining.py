@@ -57,7 +57,8 @@ async def _examine(
 ) -> Compared:
     console = make_console("stderr")
     server = a_server(loaded, files=files, overrides=overrides, is_demo=False, console=console)
-    async with server as store:
+    async with server as asked:
+        store = asked.store
         number = plan.version
         if number is None:
             line = line_of_track(plan.track, make_means(loaded.config))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from openclaw_rl.cli.admin import ask_server, follow_server
+from openclaw_rl.cli.admin import AdminRefused, ask_server, follow_server
 from openclaw_rl.cli.env.showing import Collected
 from openclaw_rl.cli.own_server import own_server, refuse_settings
 from openclaw_rl.cli.screen import make_console, print_json, progress
@@ -51,23 +51,31 @@ class RunPlan:
     show_steps: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedServer:
+    """Where a server is. `is_own`: it ends with the command."""
+
+    store: StoreConfig
+    is_own: bool
+
+
 @asynccontextmanager
 async def a_server(
     loaded: LoadedConfig, *, files: Sequence[Path], overrides: Sequence[str], is_demo: bool, console: Console
-) -> AsyncIterator[StoreConfig]:
-    """Where the server is: the one that runs on the data directory, or one of the command's own, until the end."""
+) -> AsyncIterator[AskedServer]:
+    """The one that runs on the data directory, or one of the command's own, until the end."""
     store = loaded.config.store
     is_passing = is_demo and loaded.sources["store.data_dir"] == DEFAULT
     if not is_passing and await ask_server(store, "GET", "/train") is not None:
         refuse_settings(loaded, used=_ORDERED)
-        yield store
+        yield AskedServer(store=store, is_own=False)
         return
     if is_passing:
         store = store.model_copy(update={"data_dir": Path(await asyncio.to_thread(tempfile.mkdtemp))})
     console.print(f"starting a server in {store.data_dir} …", style="dim", markup=False)
     try:
         async with own_server(store, files, overrides):
-            yield store
+            yield AskedServer(store=store, is_own=True)
     finally:
         if is_passing:
             await asyncio.to_thread(shutil.rmtree, store.data_dir, ignore_errors=True)
@@ -131,11 +139,16 @@ async def _collect(
     console: Console,
 ) -> Collected:
     server = a_server(loaded, files=files, overrides=overrides, is_demo=plan.is_demo, console=console)
-    async with server as store:
+    async with server as asked:
+        store = asked.store
         with progress(show=True, beside=console) as bars:
             told = Collected(console, bars, order, last_words=_words(store) if plan.show_steps else lambda _: "")
             told.counts = await follow_server(store, "/collect", order.to_json(), on_told=told.hear)
-        line = line_of_track(plan.track, make_means(loaded.config))
+            line = line_of_track(plan.track, make_means(loaded.config))
+            if asked.is_own and not plan.is_demo:
+                bars.add_task("learning from the last of them", total=None)
+                if trouble := await learn_rest(store, line):
+                    console.print(f"the last samples wait for the next start: {trouble}", markup=False)
         versions = await asyncio.to_thread(lambda: open_rows(store).versions(line))
         told.versions = [version.label for version in versions]
     return told
@@ -151,3 +164,25 @@ def _words(store: StoreConfig) -> Callable[[Attempted], str]:
         return max(turns, key=lambda turn: turn.finished_at).message.content if turns else ""
 
     return last
+
+
+async def learn_rest(store: StoreConfig, line: str) -> str:
+    """Returns when what was collected is learned, and answers or is rejected; why not, where that went wrong. A server
+    that ends with its command would else wait for more samples until then."""
+    trains = await ask_server(store, "GET", "/train")
+    if not trains or not trains["trains"]:
+        return ""
+    rows = await asyncio.to_thread(open_rows, store)
+    for _ in range(_NUM_LOOKS):
+        if not await asyncio.to_thread(lambda: rows.num_open("judge", line) + rows.num_open("credit", line)):
+            break
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    try:
+        await ask_server(store, "POST", "/train", timeout_s=None)
+    except AdminRefused as refused:
+        return str(refused)
+    return ""
+
+
+_LOOK_AGAIN_S, _NUM_LOOKS = 0.2, 300
+"""A minute: what cannot be judged or credited by then is tried again when a server runs here again."""

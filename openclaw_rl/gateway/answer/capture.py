@@ -64,6 +64,7 @@ class Capture:
         cache_salt: str = "",
         num_shareable: int = 0,
         conversation: str = "",
+        exact: bool = False,
     ) -> None:
         self._renderer = renderer
         self._request_id = request_id
@@ -73,6 +74,7 @@ class Capture:
         self._cache_salt = cache_salt
         self._num_shareable = num_shareable
         self._conversation = conversation
+        self._exact = exact
         self._decoder = renderer.decoder()
         self._scanner = StopScanner(request.stop)
         self._parser: AnswerParser = renderer.parser(tools)
@@ -136,6 +138,7 @@ class Capture:
             cache_salt=self._cache_salt,
             num_shareable=self._num_shareable,
             conversation=self._conversation,
+            exact=self._exact,
         )
         async with aclosing(engine.generate(request)) as deltas:
             async for delta in deltas:

@@ -309,6 +309,11 @@ class Exchange:
     def num_cached_tokens(self) -> int:
         return max((c.capture.num_cached_tokens for c in self._choices), default=0)
 
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether an attempt at a task asks, and no person."""
+        return self._placement.session.episode is not None
+
     async def prepare(self, desk: Desk, context: bytes) -> None:
         """Renders the prompt, or finds the stored answer of a retry."""
         if self._placement.replay:
@@ -322,6 +327,9 @@ class Exchange:
             if gateway.heads is not None and not placement.session.opted_out:
                 messages = self._request.messages
                 self._num_shareable = await gateway.heads.num_tokens(self._prompt.ids, messages, self._tools)
+        if self._is_at_work and placement.parent is None:
+            # A task's own words: all attempts at it, and at others of its kind, begin with them.
+            self._num_shareable = self.num_prompt_tokens
         max_tokens = room(self._prompt, self._request, self._state.context_window)
         for i in range(self._request.num_choices):
             turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)
@@ -415,6 +423,7 @@ class Exchange:
             cache_salt=self._gateway.salts.of(self._placement.session),
             num_shareable=self._num_shareable,
             conversation=turn.session,
+            exact=self._is_at_work,  # what the version is worth is to be seen, not what the one before it read
         )
 
     async def _sampled(self) -> AsyncGenerator[tuple[int, Piece], None]:

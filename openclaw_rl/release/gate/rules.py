@@ -63,7 +63,15 @@ RULES = (
         least=True,
         relative="fixed",
     ),
-    BehaviourRule(name="entropy", key="min_entropy", words="of a nat is left to choose", least=True, relative="share"),
+    # Who knows how a task is done has little left to choose; held-out tasks say whether it is.
+    BehaviourRule(
+        name="entropy",
+        key="min_entropy",
+        words="of a nat is left to choose",
+        least=True,
+        relative="share",
+        chat_only=True,
+    ),
     BehaviourRule(
         name="on_topic", key="max_off_topic", words="is on topic", least=True, relative="less", chat_only=True
     ),

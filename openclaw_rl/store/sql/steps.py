@@ -48,6 +48,7 @@ def waiting(connection: Connection) -> list[Waiting]:
             line=line,
             num_samples=count,
             since=first,
+            newest=newest,
             num_doubted=doubts,
             last_step_at=last or 0.0,
             silent_since=None if answered is None or more_comes else max(newest, answered, asked or 0.0),

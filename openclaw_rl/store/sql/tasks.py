@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 
 from openclaw_rl.store.sql import schema
+from openclaw_rl.store.sql.episodes import of_line
 from openclaw_rl.store.sql.upsert import proposed, upsert
 from openclaw_rl.types import Judgement, Lease, Skip, Stage
 
@@ -182,8 +183,13 @@ def next_due(connection: Connection, stage: Stage, *, after: float = 0.0) -> flo
     return due
 
 
-def num_open(connection: Connection, stage: Stage) -> int:
-    return connection.scalar(select(func.count()).select_from(schema.task).where(_open(stage))) or 0
+def num_open(connection: Connection, stage: Stage, line: str | None = None) -> int:
+    """Of one line, or of all."""
+    query = select(func.count()).select_from(schema.task).where(_open(stage))
+    if line is not None:
+        session = schema.session.c
+        query = query.where(_task.session.in_(select(session.id).where(of_line(line))))
+    return connection.scalar(query) or 0
 
 
 def _open(stage: Stage) -> ColumnElement[bool]:

@@ -71,6 +71,8 @@ CHOSEN = {
     "VALUE_CLIP": {"training.critic"},
     "REF_LOAD": {"model.checkpoint_path"},
     "WANDB_API_KEY": {"tracking.wandb_mode"},
+    "BATCH_SIZE": {"training.task_batch_size"},
+    "LEARNING_RATE": {"training.task_learning_rate"},
 }
 """What these choose beside their own key."""
 

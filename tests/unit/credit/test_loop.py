@@ -423,6 +423,7 @@ async def test_one_turn_that_cannot_be_credited_does_not_keep_the_others(
     assert "turn s-1.0 cannot be credited now: ValueError in judged_turn" in caplog.text
     assert "landlord" not in caplog.text
     assert await store.lessons.num_open("credit") == 1
+    assert [await store.lessons.num_open("credit", line) for line in (USER, "nobody", "env:toy")] == [1, 0, 0]
     assert await make_loop(store.lessons, renderer).work() == 0  # not yet
 
 

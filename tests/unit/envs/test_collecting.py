@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from openclaw_rl.envs.attempting import STOPPED, Attempter
-from openclaw_rl.envs.collecting import HOPELESS_GROUPS, TaskCollector
+from openclaw_rl.envs.collecting import HOPELESS_GROUPS, TaskCollector, _spread
 from openclaw_rl.envs.leases.rooms import LocalEnvServer
 from openclaw_rl.envs.orders import Attempted, CollectOrder, ExamOrder, Tried
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.protocols import Room
-from openclaw_rl.types import Door, EndOfAttempt, Episode, Json, Opening, Outcome
+from openclaw_rl.types import Door, EndOfAttempt, Episode, Json, Opening, Outcome, Task, TaskRef
 from tests.fakes.environments import NO_PROGRAMS, CountingEnvironment, call_of
 
 
@@ -185,6 +185,33 @@ async def test_versions_are_compared_at_the_same_held_out_tasks_and_nobody_learn
         [("find", "v2", 1.0)] * 2,
     ]
     assert not any(learn for _, learn, _ in bench.desk.begun.values())
+
+
+def test_an_examination_asks_all_kinds_of_tasks_and_always_the_same() -> None:
+    kinds = [f"{kind}-{number}" for kind in "abcd" for number in range(25)]
+    tasks = [_task(name) for name in kinds]
+    asked = _spread(tasks, 16)
+    assert asked == _spread(tasks, 16)
+    assert len({one.ref.name for one in asked}) == 16
+    assert {one.ref.name[0] for one in asked} == set("abcd")
+    assert _spread(tasks, 100) == _spread(tasks, 200) == tasks
+
+
+def _task(name: str) -> Task:
+    return Task(ref=TaskRef(environment="toy", source="", name=name), split="held_out", instruction="Do it.")
+
+
+async def test_each_group_asks_whether_it_may_begin(bench: Bench) -> None:
+    asked: list[str] = []
+
+    async def keep_pace(line: str) -> None:
+        asked.append(line)
+
+    collector = bench.collector(Actor())
+    collector._keep_pace = keep_pace
+    order = CollectOrder(tried=Tried(environment="counting"), run="r", num_episodes=6, group_size=2)
+    await collector.collect(order, bench.told.append)
+    assert asked == ["env:counting"] * 3
 
 
 async def test_an_examination_in_which_nothing_can_be_graded_says_why(bench: Bench) -> None:

@@ -122,6 +122,7 @@ class Rig:
                 choose=lambda samples: samples,
             ),
             LoopSettings(**{name: settings.get(name, value) for name, value in values.items()}),
+            of_tasks=settings.get("of_tasks"),
             release=self.release,
             on_step=self.ended.append,
             on_waiting=self.waiting.append,
@@ -294,6 +295,24 @@ async def test_each_person_has_pauses_of_their_own(store: SqliteStore, tmp_path:
     await says(store, 2, 1.0)
     await rig.loop.work()
     assert [version.label for version in rig.released] == ["v1.bob"]
+
+
+async def test_attempts_have_settings_of_their_own_and_whole_batches_as_long_as_more_come(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    of_tasks = LoopSettings(
+        batch_size=4, max_wait_s=60.0, pause_s=math.inf, training={"method": "binary"}, waits_from_newest=True
+    )
+    rig = Rig(store, tmp_path, of_tasks=of_tasks)
+    await learnable(store, 1, 2, 50, line="env:toy")
+    await learnable(store, 1, 2)
+    rig.now = 100.0 + 50 + 59
+    assert await rig.loop.work() == 1.0, "two more may come; the first has waited for longer than a minute"
+    assert [order.line for order in rig.trainer.orders] == ["ann"]
+    rig.now += 1.0
+    assert await rig.loop.work() is None
+    (order,) = rig.trainer.orders[1:]
+    assert (order.line, order.settings, len(order.samples)) == ("env:toy", of_tasks.training, 3)
 
 
 async def test_no_more_steps_than_asked_for(store: SqliteStore, tmp_path: Path) -> None:

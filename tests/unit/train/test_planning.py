@@ -100,6 +100,35 @@ async def test_caps_choose_among_more_than_a_batch(store: SqliteStore) -> None:
     assert await planner(store, choose=lambda _: ()).next_step(LINE, now=9.0) is None
 
 
+async def test_steps_of_attempts_are_larger_and_keep_no_company(store: SqliteStore) -> None:
+    line, changes = "env:toy", {"task_batch_size": 5, "replay_max_age": 4, "anchors": 2}
+    await put_samples(store, made(*range(7), line=line))
+    first = await planner(store, **changes).next_step(line, now=9.0)
+    assert first is not None
+    await take(store, first)
+    second = await planner(store, **changes).next_step(line, now=9.0)
+    assert second is not None
+    assert [(len(one.sample_ids), one.num_anchors, one.replayed_ids) for one in (first, second)] == [
+        (5, 0, ()),
+        (2, 0, ()),
+    ]
+
+
+async def test_attempts_of_a_rejected_version_do_not_come_again(store: SqliteStore) -> None:
+    line, told = "env:toy", list[tuple[str, Sequence[str], Skip]]()
+    await put_samples(store, made(0, 1, line=line))
+    first = await planner(store).next_step(line, now=9.0)
+    assert first is not None
+    await take(store, first, state="rejected")
+    assert await store.lessons.doubted_samples(line) == ["x0", "x1"]
+    await put_samples(store, made(2, line=line))
+    second = await planner(store, on_skip=lambda *skipped: told.append(skipped)).next_step(line, now=9.0)
+    assert second is not None
+    assert second.sample_ids == ("x2",)
+    assert told == [(line, ["x0", "x1"], Skip.DISCARDED)]
+    assert await store.lessons.doubted_samples(line) == []
+
+
 async def test_max_steps_counts_the_steps_of_a_line(store: SqliteStore) -> None:
     await put_samples(store, made(0, 1))
     await take(store, await plan(store, batch_size=1, max_steps=1))

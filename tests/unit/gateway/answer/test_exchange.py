@@ -392,6 +392,32 @@ async def test_requests_say_whose_they_are_and_what_of_them_is_shared(
         assert noted.renderer.decode(engine.asked[1].token_ids[: shared[1]]).endswith(("user", "user\n"))
 
 
+async def test_attempts_share_how_their_task_begins_and_are_read_by_one_version(gateway: Gateway, model: Path) -> None:
+    engine = Noting(model)
+    noted = replace(gateway, engine=engine)
+
+    async def act(number: int, *messages: Message) -> Message:
+        of = Episode(id=f"e-{number}", environment="terminal", task="t", group="g", attempt=number, group_size=2)
+        identity = Identity(client="test", session_key="main", kind="main", episode=of)
+        request = Request(messages=messages, sampling=Sampling(max_tokens=4))
+        exchange = await noted.begin(request, identity, user=of.id, digest=repr(request), dialect="chat")
+        async with aclosing(exchange.pieces()) as pieces:
+            async for _ in pieces:
+                pass
+        await exchange.commit()
+        return exchange.answers[0][0]
+
+    said = await act(0, says("hello"))
+    await act(0, says("hello"), said, says("go on"))
+    await act(1, says("hello"))
+    await answer(noted, says("hi"))
+    opening, later, other, person = engine.asked
+    assert opening.num_shareable == other.num_shareable == len(opening.token_ids)
+    assert later.num_shareable == person.num_shareable == 0, "what was said in it is its own"
+    assert opening.cache_salt == later.cache_salt != other.cache_salt
+    assert [one.exact for one in engine.asked] == [True, True, True, False]
+
+
 async def test_a_private_session_leaves_nothing_in_the_engines_cache(gateway: Gateway, model: Path) -> None:
     engine = Noting(model)
     noted = replace(gateway, engine=engine)
