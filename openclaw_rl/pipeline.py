@@ -147,6 +147,7 @@ async def run(
             if releasing.watch is not None:
                 start("watch", releasing.watch.run())
 
+            idle_lines = asyncio.Queue[str]()
             if learn:
                 judging = await make_judging(foundation, lessons, host.engine, sockets, metrics)
                 if judging.host is not None:
@@ -154,11 +155,13 @@ async def run(
                 running.push_async_callback(judging.close)
                 await lessons.release_earlier()
                 start("judge", judging.loop.run())
+                if trainer is not None:
+                    rehearse = partial(trainer.rehearse, make_rehearsal(config, foundation.renderer))
+                    start("warm", _warm(lessons, judging.prepared, rehearse, idle_lines))
                 start("credit", make_credit_loop(foundation, lessons, host.engine, metrics, observers).run())
 
             training = None
             if trainer is not None:
-                idle_lines = asyncio.Queue[str]()
                 training = make_train_loop(
                     config,
                     lessons,
@@ -171,8 +174,6 @@ async def run(
                 )
                 start("train", _train(releaser, training))
                 start("prepare", _prepare(releaser, idle_lines))
-                rehearse = partial(trainer.rehearse, make_rehearsal(config, foundation.renderer))
-                start("warm", _warm(lessons, judging.prepared, rehearse, idle_lines))
 
             commands = make_commands(
                 config,
