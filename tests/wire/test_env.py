@@ -148,4 +148,5 @@ def test_a_track_is_served_to_whoever_speaks_openenv(server: Server, tmp_path: P
         assert told["name"] == "backwards"
     finally:
         serving.send_signal(signal.SIGINT)
-        assert serving.wait(timeout=30) == 0
+        serving.communicate(timeout=30)
+    assert serving.returncode == 0
