@@ -53,7 +53,7 @@ async def test_a_system_prompt_of_the_caller_stays_first() -> None:
     ]
     await chat.reply(talk, session="s", model="m@v2", closing=True)
     sent = behind.asked[0]
-    assert sent.messages[0].content == f"You are Ada.\n\n{HEADING}\n- Answer in one short sentence."
+    assert sent.messages[0].content == f"You are Ada.\n\n{HEADING}\n- Please answer in one short sentence."
     assert [m.role for m in sent.messages] == ["system", "user", "assistant", "user"]
     assert (sent.session, sent.model, sent.closing) == ("s", "m@v2", True)
 
@@ -71,6 +71,6 @@ async def test_what_is_said_again_is_one_note_and_the_newest_stay() -> None:
         talk = ("user", RAIN.text), ("assistant", LONG), ("user", wish)
         await chat.reply([Message(role=role, content=text) for role, text in talk], session="s")  # type: ignore[arg-type]
         if "short" in wish:
-            assert chat.notes == ("Answer in one short sentence.",)
+            assert chat.notes == (wish,)
     assert len(chat.notes) == 2
     assert not any("short" in note for note in chat.notes)

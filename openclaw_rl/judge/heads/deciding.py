@@ -2,7 +2,8 @@
 
 the score   the heads where they are sure; else the plain praise or blame that the rules read; else nobody's, as is
             one where the two contradict each other
-the hint    what the person wrote, word for word, where the hint head hears a correction or a wish in it
+the hint    what the person wrote, word for word, where the hint head hears a correction or a wish in it, or where a
+                bad score comes with a sentence about the form alone
 a claim     a reaction about the matter: neither its score is learned nor its words, but for those about the form;
             nor a score of an answer to a question of fact, or of what stands on a claim (rules/claims.py)
 """
@@ -57,7 +58,8 @@ def decided(evidence: Evidence, reaction: Said, opinion: Opinion, by_rules: Verd
     else:
         score, raw = None, f"{heads} only; rules: {by_rules.reason}"
     is_wish = opinion.hint >= (sureness.lone_hint if score is None else sureness.hint)
-    is_hint = is_wish and score != 1 and rules <= 0
+    is_form = score == -1 and bool(form_part(reaction.said))
+    is_hint = (is_wish or is_form) and score != 1 and rules <= 0
     said = f"{scales.name}: {opinion.hint:.2f}"
     hint = Vote(question="hint", score=1 if is_hint else -1, hint=quoted(reaction.said) if is_hint else "", raw=said)
     votes = (*(() if score is None else (Vote(question="score", score=score, raw=raw),)), hint)

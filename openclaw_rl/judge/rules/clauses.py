@@ -63,7 +63,7 @@ def requests(reading: Reading) -> list[Finding] | None:
     again = any(f.category == "redo" for f in reading.found)
     is_task, is_form = bool(grammar["task"].match(head)), bool(form_words(clause.low))
     revises = grammar["revise"].match(head) and not leads_over
-    if grammar["prohibit"].match(head) or revises or (is_form and (is_task or leads_over)):
+    if grammar["prohibit"].match(head) or revises or (is_form and (is_task or leads_over or clause.asked)):
         return [Finding("redo" if again else "change request", -1, clause.low)]
     if is_task or (leads_over and not reading.found):
         before = [f for f in reading.found if f.start < start]

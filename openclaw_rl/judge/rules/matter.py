@@ -20,7 +20,8 @@ from itertools import islice
 
 from openclaw_rl.judge.rules.language import Language, load_languages
 from openclaw_rl.judge.rules.similarity import content
-from openclaw_rl.judge.rules.wording import Clause, clean, is_held, is_unread
+from openclaw_rl.judge.rules.unknown import is_foreign
+from openclaw_rl.judge.rules.wording import Clause, clean, is_held
 
 _SENTENCE = re.compile(r"[^\s.!?。！？][^.!?。！？]*[.!?。！？]*")
 _COMMA = re.compile(r"[,;，；(]")
@@ -71,7 +72,7 @@ MIN_ASKED, SAME_MATTER = 2, 0.6
 def asks_fact(request: str) -> bool:
     """Whether the answer to a request is right or wrong, whatever anybody likes, and not about the person."""
     # "Was ist Schwerkraft?" has an English word for questions of fact.
-    return _matches("fact", request) and not _matches("work", request) and not is_unread(request)
+    return _matches("fact", request) and not _matches("work", request) and not is_foreign(request)
 
 
 def shows_code(reply: str, request: str) -> bool:

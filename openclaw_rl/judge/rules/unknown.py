@@ -50,6 +50,11 @@ def known_part(sentences: Iterable[str], lexicon: Lexicon, languages: tuple[Lang
     return "".join(s for s, reading in zip(sentences, readings, strict=True) if reading == "known"), True
 
 
+def is_foreign(text: str) -> bool:
+    """Whether a text has a small word of a language without a list."""
+    return any(word in _small_words()[1] for word in _WORD.findall(text.lower()))
+
+
 def _reading(sentence: str, languages: tuple[Language, ...]) -> Reading:
     low = sentence.lower()
     latin = len(_LATIN.findall(low))

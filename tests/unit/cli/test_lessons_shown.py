@@ -15,7 +15,7 @@ from openclaw_rl.cli.doctor.checks import check_learning
 from openclaw_rl.cli.inspect.sessions import show_session, show_sessions
 from openclaw_rl.cli.inspect.text import add_sample, add_verdict, backlog_text, mask_text, sample_line
 from openclaw_rl.cli.screen import make_console
-from openclaw_rl.judge.heads import RulesJudge
+from openclaw_rl.judge.rules import verdict_of
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Sample, Verdict, Vote
@@ -54,10 +54,10 @@ def test_of_a_claim_is_shown_what_it_is_and_what_is_left_without_it() -> None:
 
 def test_words_in_an_unknown_language_are_shown_with_the_remedy() -> None:
     text = Text()
-    verdict = RulesJudge().verdict(talk("Bitte kürzer und ohne Listen."))
+    verdict = verdict_of(talk("Bitte kürzer und ohne Listen."))
     add_verdict(text, "judged", "rules", "rules-2", verdict, limit=100)
     told = " ".join(text.plain.split())
-    assert "abstained by rules (rules-2): unknown language: the rules judge reads English and Chinese" in told
+    assert "abstained by rules (rules-2): unknown language: the rules read English and Chinese" in told
     assert "set evaluation.judge=endpoint" in told
 
 

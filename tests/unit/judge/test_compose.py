@@ -227,7 +227,7 @@ async def test_in_a_chain_only_the_verdicts_of_the_rules_are_marked() -> None:
     judge = Composed([RulesJudge(), other])
     assert (await judge.judge(FACT)).claims
     assert other.num_asked == 0
-    unread = talk("!!!", request="How many legs does a spider have?", reply="A spider has eight legs.")
+    unread = talk("\\boxed{1}", request="How many legs does a spider have?", reply="A spider has eight legs.")
     verdict = await judge.judge(unread)
     assert (verdict.claims, verdict.hints, other.num_asked) == (False, other.verdict.hints, 1)
 
@@ -246,6 +246,6 @@ async def test_an_explicit_score_is_marked_where_the_rules_read_the_words_beside
 
 async def test_what_only_another_judge_could_read_is_not_marked_by_the_rules() -> None:
     other = Fixed("endpoint", Verdict(outcome="scored", score=-1, hints=("Give the number 48.",)))
-    rated = talk(request="How many legs does a spider have?", reply="Eight legs.", feedback=[thumbs(-1, "!!!")])
+    rated = talk(request="How many legs does a spider have?", reply="Eight legs.", feedback=[thumbs(-1, "\\boxed{1}")])
     verdict = await Composed([RulesJudge(), other]).judge(rated)
     assert (verdict.score, verdict.claims, verdict.hints) == (-1, False, other.verdict.hints)

@@ -460,16 +460,15 @@ async def test_a_panel_that_is_not_believed_asks_anew(server: Server) -> None:
         ("How many legs does a spider have?", "Zu lang, bitte kürzer.", "Antworte kürzer."),
     ],
 )
-@pytest.mark.parametrize("names", ["endpoint", "rules,endpoint"])
 async def test_what_an_endpoint_judge_read_in_another_language_is_learned(
-    server: Server, names: str, request_: str, wish: str, hint: str
+    server: Server, request_: str, wish: str, hint: str
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         asks_score = "Score the reply" in (await request.json())["messages"][-1]["content"]
         return web.json_response(completion("A complaint.\n\\boxed{-1}" if asks_score else hinting(hint)))
 
     server.script = [answer]
-    overrides = (f"evaluation.judge={names}", f"evaluation.judge_url={server.url}", "evaluation.judge_model=m")
+    overrides = ("evaluation.judge=endpoint", f"evaluation.judge_url={server.url}", "evaluation.judge_model=m")
     judge = Composed(make_judges(load_config(env={}, overrides=overrides).config))
     verdict = await judge.judge(talk(wish, request=request_, reply="Acht. / Huit. / Ocho."))
     await judge.close()
