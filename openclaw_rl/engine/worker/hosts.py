@@ -64,7 +64,7 @@ def worker_command(module: str, socket: Path, folder: tuple[str, str], options: 
 def _supervised(
     command: list[str], config: EngineConfig, socket: Path, capabilities: Capabilities, name: str
 ) -> Supervisor:
-    return Supervisor(
+    return Supervisor.of_worker(
         command,
         socket,
         capabilities=capabilities,

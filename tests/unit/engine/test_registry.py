@@ -18,6 +18,7 @@ from openclaw_rl.engine.embedded import __main__ as worker
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.engine.registry import ENGINES, capabilities_of, make_host
 from openclaw_rl.engine.scripted import ScriptedOptions
+from openclaw_rl.engine.worker.life import ProcessLaunch
 from openclaw_rl.engine.worker.supervisor import Supervisor
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import ModelFiles
@@ -45,7 +46,8 @@ def command(config: EngineConfig) -> tuple[list[str], object]:
     """What comes before the options, and the options."""
     host = make_host(config, MODEL, SOCKET)
     assert isinstance(host, Supervisor)
-    *start, name, options = host.command
+    assert isinstance(host.launch, ProcessLaunch)
+    *start, name, options = host.launch.command
     assert name == "--options"
     return start, json.loads(options)
 
