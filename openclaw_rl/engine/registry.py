@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from openclaw_rl.config import EngineConfig, EngineType
-from openclaw_rl.engine.worker.hosts import EMBEDDED, SCRIPTED, embedded_host, scripted_host
+from openclaw_rl.engine.foreign.hosts import START_TIMEOUT_S as FOREIGN_START_TIMEOUT_S
+from openclaw_rl.engine.foreign.hosts import capabilities as foreign
+from openclaw_rl.engine.sglang.dialect import SglangDialect
+from openclaw_rl.engine.sglang.server import sglang_host
+from openclaw_rl.engine.vllm.dialect import VllmDialect
+from openclaw_rl.engine.vllm.server import vllm_host
+from openclaw_rl.engine.worker.hosts import EMBEDDED, SCRIPTED, START_TIMEOUT_S, embedded_host, scripted_host
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.protocols import EngineHost
 from openclaw_rl.types import Capabilities
@@ -28,17 +34,26 @@ class EngineKind(NamedTuple):
 
     capabilities: Capabilities
     make: HostMaker
+    start_timeout_s: float = START_TIMEOUT_S
+    """How long it may take to start where nobody says."""
 
 
 ENGINES: Mapping[EngineType, EngineKind] = {
     "embedded": EngineKind(EMBEDDED, embedded_host),
     "scripted": EngineKind(SCRIPTED, scripted_host),
+    "sglang": EngineKind(foreign(SglangDialect()), sglang_host, FOREIGN_START_TIMEOUT_S),
+    "vllm": EngineKind(foreign(VllmDialect()), vllm_host, FOREIGN_START_TIMEOUT_S),
 }
 
 
 def capabilities_of(config: EngineConfig) -> Capabilities:
     """What the configured engine can do; nothing is started."""
     return ENGINES[config.type].capabilities
+
+
+def start_timeout_s(config: EngineConfig) -> float:
+    """How long the configured engine may take until it answers."""
+    return config.start_timeout_s or ENGINES[config.type].start_timeout_s
 
 
 def make_host(config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine") -> EngineHost:

@@ -1,7 +1,7 @@
 """Requests to an engine, and what it answers: HTTP on a Unix socket or at a base URL, over connections that are kept.
 
-Written by hand like the other side: aiohttp's client took about 15 % of the gateway's time under load. Knows no shape of
-a request, and nothing of processes: whether and when a dead engine comes back is the supervisor's.
+Written by hand like the other side: aiohttp's client took about 15 % of the gateway's time under load. Knows no shape
+of a request, and nothing of processes: whether and when a dead engine comes back is the supervisor's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 class Connections:
     """To an engine behind a Unix socket (a path) or a base URL (`http://host:8000`). Used inside a running event loop.
 
-    A connection that was read to its end is used again, within `max_idle_s`: after that its other end may be closing it.
+    A connection that was read to its end is used again within `max_idle_s`: then its other end may be closing it.
     """
 
     def __init__(
@@ -209,6 +209,8 @@ class Connection(asyncio.Protocol):
             return
         head = bytes(self._buffer[:end]).lower()
         del self._buffer[: end + 4]
+        if not (head.startswith(b"http/1.") and head[9:12].isdigit()):
+            raise EngineLost("what listens there does not speak HTTP")
         self.status = int(head[9:12])
         _, found, rest = head.partition(b"content-length:")
         self._left = int(rest.partition(b"\r\n")[0]) if found else None
@@ -256,4 +258,3 @@ def refusal(status: int, body: bytes) -> EngineError:
         return EngineError(message)
     # vLLM's code is the status once more, and says nothing.
     return EngineRefused(message, status=status, code=code if isinstance(code, str) else "invalid_request")
-

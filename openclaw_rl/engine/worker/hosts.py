@@ -28,6 +28,8 @@ EMBEDDED = Capabilities(
 )
 SCRIPTED = replace(EMBEDDED, has_weights=False, hidden=False)
 
+START_TIMEOUT_S = 120.0
+
 _EMBEDDED_OPTIONS = (
     *("device", "dtype", "weights", "threads", "context_window"),
     *("kv_bytes", "kv_after_update", "max_active", "max_queued", "prefill_chunk", "gpu_ids"),
@@ -69,7 +71,7 @@ def _supervised(
         socket,
         capabilities=capabilities,
         name=name,
-        start_timeout_s=config.start_timeout_s,
+        start_timeout_s=config.start_timeout_s or START_TIMEOUT_S,
         wait_s=config.wait_s,
         max_waiting=config.max_waiting,
         backoff=Backoff(first_s=config.backoff_s, longest_s=config.max_backoff_s),

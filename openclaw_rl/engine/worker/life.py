@@ -13,7 +13,7 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -167,7 +167,7 @@ class UrlLife(Life):
 
     def kill(self, reason: str) -> None:
         """Lets go of it; it may go on for others."""
-        self.reason = self.reason or reason
+        self.reason = self.reason or (f"{reason}: {self.last_line}" if self.last_line else reason)
         self.exited.cancel()
 
     async def end(self, grace_s: float) -> None:
@@ -180,13 +180,15 @@ class UrlLife(Life):
         return b""
 
     async def _watch(self) -> None:
-        while wrong := await self._look():
+        while True:
+            wrong = await self._look()
+            if wrong and self.said_ready.is_set():
+                self.reason = self.reason or wrong
+                return
             self.last_line = wrong
+            if not wrong:
+                self.said_ready.set()
             await asyncio.sleep(self._every_s)
-        self.said_ready.set()
-        while not (wrong := await self._look()):
-            await asyncio.sleep(self._every_s)
-        self.reason = self.reason or wrong
 
 
 def parse_line(line: bytes) -> tuple[str, int, dict[str, Json]]:
