@@ -16,7 +16,7 @@ import logging
 import platform
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 
@@ -86,13 +86,19 @@ class ForeignEngine:
         self._num_requests = 0
         self._forgotten = Counter[str]()
 
-    async def look(self) -> str:
-        """Empty while the server answers, and is the one that was welcomed; otherwise what is wrong."""
+    async def is_missing(self) -> str:
+        """Empty once some server answers, whichever it is; otherwise what is wrong."""
+        self._marker = ""
+        return await self._looked(self._wait_for_facts)
+
+    async def is_gone(self) -> str:
+        """Empty while the server that was welcomed answers; otherwise what is wrong."""
+        return await self._looked(self._confirm if self._marker else self._wait_for_facts)
+
+    async def _looked(self, look: Callable[[], Awaitable[None]]) -> str:
         try:
             async with asyncio.timeout(_LOOK_S):
-                if not self._marker:
-                    return "" if await self._dialect.facts(self._connections) else "it still loads its model"
-                await self._confirm()
+                await look()
         except TimeoutError:
             return f"what listens at {self._connections.address} did not answer within {_LOOK_S:g} s"
         except EngineLost as error:
@@ -102,6 +108,10 @@ class ForeignEngine:
         except ConfigError:
             return ""  # somebody is there; whether it can be used is what `welcome` says
         return ""
+
+    async def _wait_for_facts(self) -> None:
+        if await self._dialect.facts(self._connections) is None:
+            raise EngineError(f"the server at {self._connections.address} still loads its model")
 
     async def welcome(self) -> None:
         """Looks whether this server can be used, and forgets what was known of one before it.
@@ -139,7 +149,7 @@ class ForeignEngine:
 
     async def state(self) -> EngineState:
         """What is loaded now, as far as it is known here: `EngineLost` if the server does not answer."""
-        if wrong := await self.look():
+        if wrong := await self.is_gone():
             raise EngineLost(wrong)
         return self._known_state()
 

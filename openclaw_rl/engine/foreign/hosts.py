@@ -85,7 +85,7 @@ def foreign_host(
     )
     launch: ProcessLaunch | UrlLaunch
     if config.url is not None:
-        launch = UrlLaunch(look=engine.look)
+        launch = UrlLaunch(is_missing=engine.is_missing, is_gone=engine.is_gone)
     else:
         started = command(config, model, place, port)
         keeper = (sys.executable, "-m", "openclaw_rl.engine.foreign.keeper", url + _HEALTH)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import CONFIG_FILE, WEIGHTS_FILE
@@ -25,8 +25,8 @@ TOKENIZE = "POST /tokenize"
 _TEXT = "Größe 12345, 東京 → naïve  café\n\tif (x != y) { return f'{z}'; } \U0001f600 ’tis"
 """Two tokenizers that read this alike are taken for one."""
 
-_MATRIX = re.compile(r"(?P<module>.*\.layers\.\d+\..*\.(o_proj|q_proj|down_proj|gate_proj))\.weight")
-"""The projections that adapters may target and every decoder has."""
+_MARKED = ("o_proj", "down_proj", "out_proj")
+"""The projections that a marker stands on, the first that the model has: adapters may target it in every decoder."""
 
 
 def parts(version: str) -> tuple[int, ...]:
@@ -103,8 +103,7 @@ def are_at_temperature(cold: Mapping[int, float], warm: Mapping[int, float]) -> 
 
 def marker_adapter(model: ModelFiles, folder: Path, rank: int) -> None:
     """Writes an adapter of zeros on one projection of the model: it changes nothing. Blocking."""
-    name, rows, columns = _projection(model)
-    module = name.rpartition(".")[2]
+    module, marked = _projection(model)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -118,28 +117,44 @@ def marker_adapter(model: ModelFiles, folder: Path, rank: int) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG_FILE).write_text(json.dumps(config))
-    sides = {"lora_A": (rank, columns), "lora_B": (rows, rank)}
     header, size = {}, 0
-    for side, shape in sides.items():
-        end = size + 4 * shape[0] * shape[1]
-        header[f"base_model.model.{name}.{side}.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": (size, end)}
-        size = end
+    for name, (rows, columns) in marked.items():
+        for side, shape in (("lora_A", (rank, columns)), ("lora_B", (rows, rank))):
+            end = size + 4 * shape[0] * shape[1]
+            key = f"base_model.model.{name}.{side}.weight"
+            header[key] = {"dtype": "F32", "shape": shape, "data_offsets": (size, end)}
+            size = end
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)
     (folder / WEIGHTS_FILE).write_bytes(len(head).to_bytes(8, "little") + head + bytes(size))
 
 
-def _projection(model: ModelFiles) -> tuple[str, int, int]:
-    for path in model.weights:
-        with path.open("rb") as file:
-            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        for name, tensor in sorted(header.items()):
-            if (found := _MATRIX.fullmatch(name)) and len(tensor["shape"]) == 2:
-                rows, columns = tensor["shape"]
-                return found["module"], rows, columns
+def projections(model: ModelFiles) -> list[str]:
+    """The names, last part alone, of all matrices in the model's layers: what an adapter may target there."""
+    found = {name.split(".")[-2] for name, _ in _matrices(model) if ".layers." in name}
+    has_experts = any(".experts." in name for name, _ in _matrices(model))
+    return sorted(found | ({"experts"} if has_experts else set()))
+
+
+def _projection(model: ModelFiles) -> tuple[str, dict[str, tuple[int, int]]]:
+    """One kind of projection, and its sizes by the names of all its modules."""
+    matrices = {name.removesuffix(".weight"): shape for name, shape in _matrices(model) if ".layers." in name}
+    for module in _MARKED:
+        if marked := {name: shape for name, shape in matrices.items() if name.endswith(f".{module}")}:
+            return module, marked
     raise ConfigError(
         f"{model.name} has no projection that an adapter could stand on; choose a decoder with such layers"
     )
+
+
+def _matrices(model: ModelFiles) -> Iterator[tuple[str, tuple[int, int]]]:
+    for path in model.weights:
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        for name, tensor in header.items():
+            if name.endswith(".weight") and len(tensor["shape"]) == 2:
+                rows, columns = tensor["shape"]
+                yield name, (rows, columns)
 
 
 def wrong_flag(dialect: Dialect, said: str, *, folder: Path, max_rank: int) -> str:

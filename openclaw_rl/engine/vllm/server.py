@@ -9,6 +9,7 @@ from openclaw_rl.config import EngineConfig, VllmConfig
 from openclaw_rl.engine.foreign.hosts import ServerCommand, foreign_host
 from openclaw_rl.engine.foreign.installed import find_installed
 from openclaw_rl.engine.foreign.linked import without_ours
+from openclaw_rl.engine.foreign.probing import projections
 from openclaw_rl.engine.vllm.dialect import MAX_LOGPROBS, VllmDialect
 from openclaw_rl.engine.worker.supervisor import Supervisor
 from openclaw_rl.model.files import ModelFiles
@@ -62,6 +63,8 @@ def vllm_command(config: EngineConfig, model: ModelFiles, place: Path, port: int
         options["gpu-memory-utilization"] = settings.gpu_memory_utilization
         if config.kv_bytes is not None:
             options["kv-cache-memory-bytes"] = config.kv_bytes
+    # All but the head: vLLM 0.32 on a CPU dies when a prompt is scored by a version while the head may have adapters.
+    targets = ("--lora-target-modules", *projections(model))
     flags = [text for key, value in options.items() for text in (f"--{key}", str(value))]
     if is_cpu if settings.eager is None else settings.eager:
         flags.append("--enforce-eager")
@@ -75,7 +78,7 @@ def vllm_command(config: EngineConfig, model: ModelFiles, place: Path, port: int
     elif config.gpu_ids:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, config.gpu_ids))
     start = (str(found.python), "-m", "vllm.entrypoints.openai.api_server")
-    return ServerCommand(command=(*start, *flags, *_ALWAYS, *settings.arguments), environment=environment)
+    return ServerCommand(command=(*start, *flags, *targets, *_ALWAYS, *settings.arguments), environment=environment)
 
 
 def _cpu_environment(config: EngineConfig) -> dict[str, str]:

@@ -247,7 +247,8 @@ class Connection(asyncio.Protocol):
 def refusal(status: int, body: bytes) -> EngineError:
     """What an answer other than 200 means."""
     try:
-        error = wire.loads(body)["error"]
+        told = wire.loads(body)
+        error = told["error_message"] if "error_message" in told else told["error"]  # SGLang's, about adapters
         message = error if isinstance(error, str) else str(error["message"])
     except (ValueError, TypeError, KeyError):
         return EngineError(f"the engine answered {status} with a body that is not an error object")

@@ -143,22 +143,22 @@ class ProcessLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlLaunch:
-    """Watches an engine that others keep alive. `look` returns while it is there, and says what is wrong otherwise."""
+    """Watches an engine that others keep alive. `is_missing` and then `is_gone` say what is wrong, or nothing."""
 
-    look: Callable[[], Awaitable[str]]
+    is_missing: Callable[[], Awaitable[str]]
+    is_gone: Callable[[], Awaitable[str]]
     every_s: float = 1.0
 
     async def __call__(self) -> UrlLife:
-        return UrlLife(self.look, every_s=self.every_s)
+        return UrlLife(self)
 
 
 class UrlLife(Life):
     """An engine at a URL, from when it answers there until it does not."""
 
-    def __init__(self, look: Callable[[], Awaitable[str]], *, every_s: float) -> None:
+    def __init__(self, watched: UrlLaunch) -> None:
         super().__init__()
-        self._look = look
-        self._every_s = every_s
+        self._watched = watched
         self.exited = asyncio.create_task(self._watch())
 
     @property
@@ -180,15 +180,16 @@ class UrlLife(Life):
         return b""
 
     async def _watch(self) -> None:
+        watched = self._watched
         while True:
-            wrong = await self._look()
-            if wrong and self.said_ready.is_set():
-                self.reason = self.reason or wrong
+            is_here = self.said_ready.is_set()
+            self.last_line = await (watched.is_gone() if is_here else watched.is_missing())
+            if is_here and self.last_line:
+                self.reason = self.reason or self.last_line
                 return
-            self.last_line = wrong
-            if not wrong:
+            if not self.last_line:
                 self.said_ready.set()
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(watched.every_s)
 
 
 def parse_line(line: bytes) -> tuple[str, int, dict[str, Json]]:
