@@ -37,6 +37,9 @@ from openclaw_rl.types import (
 class ForeignServer(ABC):
     """One server, with switches for what may be wrong with it."""
 
+    guarded: tuple[str, ...] = ("/",)
+    """The paths that ask for a key."""
+
     def __init__(self, make_engine: Callable[[], Engine], *, tokenizer: Path, name: str) -> None:
         self._make_engine = make_engine
         self._tokenizer = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
@@ -95,7 +98,8 @@ class ForeignServer(ABC):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Callable[..., Json]) -> web.StreamResponse:
-        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+        is_guarded = request.path.startswith(self.guarded)
+        if self.key and is_guarded and request.headers.get("authorization") != f"Bearer {self.key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
         answer: web.StreamResponse = await handler(request)
         return answer
@@ -262,6 +266,7 @@ def _tops(tops: tuple[tuple[TokenLogprob, ...], ...] | None) -> list[list[list[J
 class VllmServer(ForeignServer):
     """With the switches of `vllm serve` that matter."""
 
+    guarded = ("/v1", "/inference")
     scale_out = True
     priorities = True
     max_logprobs = 21
