@@ -1,4 +1,4 @@
-"""A whole learn-and-swap cycle over real vLLM, as a person has it: chat, correction, step, gate, live, the next answer."""
+"""A whole learning cycle over real vLLM, as a person has it: chat, correction, step, gate, live, the next answer."""
 
 from __future__ import annotations
 

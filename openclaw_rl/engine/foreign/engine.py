@@ -17,7 +17,7 @@ import platform
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, nullcontext
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
@@ -29,6 +29,7 @@ from openclaw_rl.engine.worker.connections import Connections
 from openclaw_rl.errors import ConfigError, EngineError, EngineLost, EngineRefused
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.types import (
+    BACKGROUND,
     BASE_VERSION,
     Delta,
     EngineState,
@@ -43,8 +44,9 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 30.0
 """How long a server may be too busy to say that it is there."""
-_TOGETHER = 8
-"""Sequences of one score request that are asked for at one time."""
+_SHARE = 4
+"""One in so many places is for what nobody waits for. Servers of others let a person go first in line, and never take a
+place from who has one: a gate that had all of them made a person wait for its answers."""
 
 
 class ForeignEngine:
@@ -61,7 +63,8 @@ class ForeignEngine:
         model: ModelFiles,
         folder: Path,
         *,
-        max_requests: int,
+        max_active: int,
+        max_queued: int,
         max_rank: int,
         is_ours: bool,
         served_model: str | None = None,
@@ -70,7 +73,9 @@ class ForeignEngine:
         self._dialect = dialect
         self._model = model
         self._folders = AdapterFolders(folder)
-        self._max_requests = max_requests
+        self._max_requests = max_active + max_queued
+        self._places = asyncio.Semaphore(max(1, max_active // _SHARE))
+        """Of background requests, and of each sequence that is scored."""
         self._max_rank = max_rank
         self._is_ours = is_ours
         self._served_model = served_model
@@ -183,18 +188,26 @@ class ForeignEngine:
                 code="queue_full",
             )
         version = self._versions[label]
+        place = self._places if request.priority >= BACKGROUND else nullcontext()
         with self._holding(version):
-            question = self._dialect.generate(
-                request, model=version.name, base=self._base, max_tokens=max_tokens, salt=self._salt(request.cache_salt)
-            )
-            reader = self._dialect.reader(request, version=label)
-            body = wire.dumps(question.body)
-            async with aclosing(self._connections.events(question.route, body, is_last=reader.is_last)) as batches:
-                async for events in batches:
-                    for delta in wire.coalesce([delta for event in events if (delta := reader.read(event))]):
-                        if delta.finish_reason is not None and not self._is_ours:
-                            await self._confirm()
-                        yield delta
+            async with place, aclosing(self._answer(request, version, max_tokens)) as deltas:
+                async for delta in deltas:
+                    yield delta
+
+    async def _answer(
+        self, request: GenerateRequest, version: LoadedVersion, max_tokens: int
+    ) -> AsyncGenerator[Delta, None]:
+        question = self._dialect.generate(
+            request, model=version.name, base=self._base, max_tokens=max_tokens, salt=self._salt(request.cache_salt)
+        )
+        reader = self._dialect.reader(request, version=version.label)
+        body = wire.dumps(question.body)
+        async with aclosing(self._connections.events(question.route, body, is_last=reader.is_last)) as batches:
+            async for events in batches:
+                for delta in wire.coalesce([delta for event in events if (delta := reader.read(event))]):
+                    if delta.finish_reason is not None and not self._is_ours:
+                        await self._confirm()
+                    yield delta
 
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
         """The log-probs of every sequence, at T = 1: servers of others know no other for what is already there."""
@@ -205,10 +218,10 @@ class ForeignEngine:
             )
         version = self._versions[label]
         # Without a salt the sequences are each other's alone, and leave nothing that others find.
-        salt, turns = self._salt(request.cache_salt), asyncio.Semaphore(_TOGETHER)
+        salt = self._salt(request.cache_salt)
 
         async def one(number: int) -> Scored:
-            async with turns:
+            async with self._places:
                 raw = await self._send(
                     self._dialect.score(request, number, model=version.name, base=self._base, salt=salt)
                 )
