@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 	$(BIN)/python benchmarks/turns.py $(ARGS)
 	$(BIN)/python benchmarks/sharing.py $(ARGS)
 	$(BIN)/python benchmarks/swap.py $(ARGS)
+
+bench-serving: setup engine-vllm  ## measure the embedded engine beside vLLM on a CPU, behind the same host
+	$(BIN)/python benchmarks/serving.py $(ARGS)
 
 bench-trainer: setup  ## measure training steps, and chat beside them
 	$(BIN)/python benchmarks/trainer.py $(ARGS)

@@ -40,6 +40,7 @@ class Bench:
     kill: Callable[[], Awaitable[None]]
     """Ends the server as a crash would; it comes back."""
     tolerance: float
+    window: int
 
     @property
     def engine(self) -> Engine:
@@ -101,7 +102,7 @@ def protocol_server(kind: str, folder: Path) -> ForeignServer:
 
 @asynccontextmanager
 async def started_here(
-    kind: str, model: ModelFiles, place: Path, *settings: str, tolerance: float, timeout_s: float = 60.0
+    kind: str, model: ModelFiles, place: Path, *settings: str, window: int, tolerance: float, timeout_s: float = 60.0
 ) -> AsyncIterator[Bench]:
     """An engine in processes of its own."""
     async with running(make(kind, model, place, *settings), timeout_s=timeout_s) as host:
@@ -112,7 +113,7 @@ async def started_here(
             victims = psutil.Process(life.pid).children(recursive=True) or [psutil.Process(life.pid)]
             os.kill(victims[-1].pid, signal.SIGKILL)
 
-        yield Bench(host=host, model=model, adapters=place / "made", kill=kill, tolerance=tolerance)
+        yield Bench(host=host, model=model, adapters=place / "made", kill=kill, tolerance=tolerance, window=window)
 
 
 @asynccontextmanager
@@ -127,6 +128,7 @@ async def attached(kind: str, folder: Path, place: Path) -> AsyncIterator[Bench]
 
     try:
         async with running(make(kind, model, place, f"engine.url={server.url}")) as host:
-            yield Bench(host=host, model=model, adapters=place / "made", kill=kill, tolerance=1e-4)
+            window = model.context_window - 1
+            yield Bench(host=host, model=model, adapters=place / "made", kill=kill, tolerance=1e-4, window=window)
     finally:
         await server.close()

@@ -33,11 +33,13 @@ async def bench(
     """One for the tests of a module, which leave it as they found it: the base live and alone."""
     kind, place = request.param, tmp_path_factory.mktemp("run")
     if kind == "embedded":
-        async with started_here("embedded", files(tiny), place, "engine.threads=1", tolerance=1e-4) as made:
+        model, settings = files(tiny), ("engine.threads=1",)
+        async with started_here(kind, model, place, *settings, window=model.context_window, tolerance=1e-4) as made:
             yield made
     elif kind == "vllm":
         model = resolve_model(load_config(env={}).config.model)
-        async with started_here("vllm", model, place, tolerance=2e-3, timeout_s=600.0) as made:
+        settings = ("engine.context_window=2048",)
+        async with started_here(kind, model, place, *settings, window=2048, tolerance=2e-3, timeout_s=600.0) as made:
             yield made
     else:
         async with attached(kind.partition(" ")[0], tiny, place) as made:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from openclaw_rl.engine.worker.wire import merge
 from openclaw_rl.errors import ConfigError, EngineError, EngineUnavailable
 from tests.engines.bench import Bench, files, make, protocol_server, running
-from tests.engines.test_conformance import ask, merge
+from tests.engines.test_conformance import ask
 from tests.fakes.foreign_servers import ForeignServer, SglangServer
 
 
@@ -147,7 +148,8 @@ async def test_a_version_is_loaded_under_a_name_of_its_own_and_goes_with_its_las
 
             async def kill() -> None: ...
 
-            bench = Bench(host=host, model=files(tiny), adapters=tmp_path / "made", kill=kill, tolerance=1e-4)
+            model = files(tiny)
+            bench = Bench(host=host, model=model, adapters=tmp_path / "made", kill=kill, tolerance=1e-4, window=255)
             (marker,) = server.adapters
             await host.engine.publish(bench.version("v1", 1))
             await host.engine.publish(replace(bench.version("v1", 1), live=True))

@@ -66,7 +66,8 @@ class ForeignServer(ABC):
         self._engine = self._make_engine()
         self.adapters = {}
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 26)
-        app.add_routes([web.get("/v1/models", self._models), web.post("/tokenize", self._tokenize), *self._routes()])
+        routes = [web.get("/health", self._health), web.get("/v1/models", self._models)]
+        app.add_routes([*routes, web.post("/tokenize", self._tokenize), *self._routes()])
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True).start()
@@ -103,6 +104,9 @@ class ForeignServer(ABC):
             return web.json_response({"error": "Unauthorized"}, status=401)
         answer: web.StreamResponse = await handler(request)
         return answer
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response()
 
     async def _models(self, _: web.Request) -> web.Response:
         window = (await self.engine.state()).context_window

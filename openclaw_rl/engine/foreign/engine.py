@@ -16,13 +16,20 @@ import logging
 import platform
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
 from openclaw_rl.engine.foreign.dialect import COLDEST, Dialect, Question, ServerFacts
-from openclaw_rl.engine.foreign.probing import check_model, check_tokenizer, list_models, marker_adapter, wrong_flag
+from openclaw_rl.engine.foreign.probing import (
+    HEALTH,
+    check_model,
+    check_tokenizer,
+    list_models,
+    marker_adapter,
+    wrong_flag,
+)
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score
 from openclaw_rl.engine.worker.connections import Connections
@@ -190,7 +197,7 @@ class ForeignEngine:
         version = self._versions[label]
         place = self._places if request.priority >= BACKGROUND else nullcontext()
         with self._holding(version):
-            async with place, aclosing(self._answer(request, version, max_tokens)) as deltas:
+            async with place, self._telling_death(), aclosing(self._answer(request, version, max_tokens)) as deltas:
                 async for delta in deltas:
                     yield delta
 
@@ -221,7 +228,7 @@ class ForeignEngine:
         salt = self._salt(request.cache_salt)
 
         async def one(number: int) -> Scored:
-            async with self._places:
+            async with self._places, self._telling_death():
                 raw = await self._send(
                     self._dialect.score(request, number, model=version.name, base=self._base, salt=salt)
                 )
@@ -307,8 +314,26 @@ class ForeignEngine:
         except ValueError:
             return raw.decode(errors="replace")  # vLLM says in plain words that an adapter is loaded
 
+    @asynccontextmanager
+    async def _telling_death(self) -> AsyncIterator[None]:
+        """A server whose model died says so in an answer, like any failure, before it ends: `EngineLost`."""
+        try:
+            yield
+        except (EngineLost, EngineRefused):
+            raise
+        except EngineError as error:
+            if wrong := await self._looked(self._check_health):
+                raise EngineLost(f"{wrong} ({error})") from error
+            raise
+
+    async def _check_health(self) -> None:
+        answer = await self._connections.look(HEALTH)
+        if answer.status != 200:
+            raise EngineLost(f"its /health answers {answer.status}")
+
     async def _confirm(self) -> None:
-        """`EngineError` if the server is not the one that was looked at."""
+        """`EngineLost` if the server is not well, `EngineError` if it is not the one that was looked at."""
+        await self._check_health()
         if self._marker not in await list_models(self._connections):
             raise EngineError(
                 f"the server at {self._connections.address} was started again, or is another one, since it was looked "

@@ -19,6 +19,7 @@ from openclaw_rl.engine.worker.connections import Connections
 from openclaw_rl.errors import ConfigError, EngineError
 from openclaw_rl.model.files import ModelFiles
 
+HEALTH = "GET /health"
 MODELS = "GET /v1/models"
 TOKENIZE = "POST /tokenize"
 

@@ -12,6 +12,7 @@ from openclaw_rl.engine.foreign.linked import without_ours
 from openclaw_rl.engine.foreign.probing import projections
 from openclaw_rl.engine.vllm.dialect import MAX_LOGPROBS, VllmDialect
 from openclaw_rl.engine.worker.supervisor import Supervisor
+from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import ModelFiles
 
 _GIB = 1024**3
@@ -57,7 +58,11 @@ def vllm_command(config: EngineConfig, model: ModelFiles, place: Path, port: int
     }
     if model.tokenizer_path != model.path:
         options["tokenizer"] = model.tokenizer_path
-    if config.prefill_chunk is not None:
+    if is_cpu:
+        if config.prefill_chunk is not None:
+            raise ConfigError("engine.prefill_chunk: vLLM for CPUs reads every prompt in one piece here; remove it")
+        options["max-num-batched-tokens"] = window
+    elif config.prefill_chunk is not None:
         options["max-num-batched-tokens"] = config.prefill_chunk
     if not is_cpu:
         options["gpu-memory-utilization"] = settings.gpu_memory_utilization
@@ -68,6 +73,8 @@ def vllm_command(config: EngineConfig, model: ModelFiles, place: Path, port: int
     flags = [text for key, value in options.items() for text in (f"--{key}", str(value))]
     if is_cpu if settings.eager is None else settings.eager:
         flags.append("--enforce-eager")
+    if is_cpu:
+        flags.append("--no-enable-chunked-prefill")  # 0.32 dies of a request with a seed whose prompt it reads in parts
     environment = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
         "VLLM_NO_USAGE_STATS": "1",

@@ -100,8 +100,8 @@ def test_what_the_engine_could_not_serve_or_prove_is_not_trained(
     config = load_config(overrides=(f"model.checkpoint_path={folder}", *settings), env={}).config
     foundation = Foundation(config=config, model=resolve_model(config.model), renderer=renderer, model_id="tiny")
     assert make_trainer(foundation) is not None
-    can, make = ENGINES["embedded"]
-    less = replace(can, **dict.fromkeys(lacks.split(), False))
+    can, make, _ = ENGINES["embedded"]
+    less = replace(can, **dict.fromkeys(lacks.split(), False))  # type: ignore[arg-type]
     monkeypatch.setitem(ENGINES, "embedded", EngineKind(less, make))
     with pytest.raises(ConfigError, match=says):
         make_trainer(foundation)
