@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 _EVERY_S = 0.25
 _GRACE_S = 20.0
+_LAST_WORDS_S = 1.0
 
 _LEVELS = {"DEBUG": "debug", "INFO": "debug", "WARNING": "info", "ERROR": "warning", "CRITICAL": "warning"}
 """One step quieter than theirs: what a server says about itself is mostly for its own people."""
@@ -43,23 +44,28 @@ class Keeper:
         self._last = ""
         self._told = False
 
-    def run(self) -> int:
-        """Returns when the server is gone, with what it started."""
+    def run(self) -> None:
+        """Until the server is gone, with what it started; then we are too."""
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self._stop())
         threading.Thread(target=self._watch_parent, daemon=True).start()
         threading.Thread(target=self._watch_health, daemon=True).start()
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._pass_on(line.decode(errors="replace").rstrip())
+        reading = threading.Thread(target=self._read, daemon=True)
+        reading.start()
         status = self._process.wait()
+        reading.join(timeout=_LAST_WORDS_S)  # what it started may live on, and hold the other end of the pipe
         if not self._told:
             ended = f"died of {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
             _say("fatal", "critical", reason=f"the server {ended}: {self._reason or self._last or 'it said nothing'}")
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)  # what it started and left behind, in our own group; we come last
-        time.sleep(0.05 if self._told else 0.5)
-        return 0 if self._told else 1
+        os.killpg(0, signal.SIGTERM)  # what it started and left behind is in our own group
+        time.sleep(0.5)
+        os.killpg(0, signal.SIGKILL)  # what is still there, and ourselves
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._pass_on(line.decode(errors="replace").rstrip())
 
     def _stop(self) -> None:
         self._told = True
@@ -107,4 +113,4 @@ def _say(event: str, level: str, **facts: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(Keeper(sys.argv[1], sys.argv[2:]).run())
+    Keeper(sys.argv[1], sys.argv[2:]).run()
