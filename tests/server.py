@@ -33,6 +33,8 @@ class Server:
         server.start()
     """
 
+    timeout_s = 60.0
+    """Of one chat request."""
     module = "openclaw_rl"
     """What Python runs."""
 
@@ -76,10 +78,15 @@ class Server:
                 start_new_session=True,
             )
         if wait:
-            self.wait_until(address.exists)
-            self.url = json.loads(address.read_text())["url"]
-            self.wait_until(self.is_ready)
+            self.wait_until_ready()
         return self
+
+    def wait_until_ready(self, *, timeout_s: float = 60.0) -> None:
+        """Returns when it answers requests."""
+        address = self.data_dir / "run" / "address.json"
+        self.wait_until(address.exists)
+        self.url = json.loads(address.read_text())["url"]
+        self.wait_until(self.is_ready, timeout_s=timeout_s)
 
     def is_ready(self) -> bool:
         try:
@@ -113,7 +120,7 @@ class Server:
         headers = {**self.headers, **body.pop("headers", {})}
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
         request = {"messages": messages, **body}
-        return httpx.post(f"{self.url}/v1/chat/completions", json=request, headers=headers, timeout=60)
+        return httpx.post(f"{self.url}/v1/chat/completions", json=request, headers=headers, timeout=self.timeout_s)
 
     def __enter__(self) -> Self:
         try:

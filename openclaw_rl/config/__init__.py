@@ -29,7 +29,9 @@ from openclaw_rl.config.tree import (
     ModelConfig,
     ScriptedConfig,
     ScriptedReply,
+    SglangConfig,
     StoreConfig,
+    VllmConfig,
 )
 
 __all__ = [
@@ -49,9 +51,11 @@ __all__ = [
     "RolloutConfig",
     "ScriptedConfig",
     "ScriptedReply",
+    "SglangConfig",
     "StoreConfig",
     "TrackingConfig",
     "TrainingConfig",
+    "VllmConfig",
     "dump",
     "explain",
     "load_config",

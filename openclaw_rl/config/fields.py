@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, SecretStr
 
@@ -93,5 +93,7 @@ Secret = Annotated[
 Url = Annotated[str, BeforeValidator(_refuse_hidden), Field(min_length=1), PlainSerializer(mask_passwords)]
 Regex = Annotated[str, AfterValidator(_check_regex)]
 Reuse = Annotated[str, AfterValidator(_check_reuse)]
+LoraRank = Literal[8, 16, 32, 64, 128, 256, 320, 512]
+"""What vLLM takes as its largest."""
 Port = Annotated[int, Field(ge=0, le=65535)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_rl.config.aliases import ALIASES
+from openclaw_rl.config.fields import mask_passwords
 from openclaw_rl.config.keys import LEAVES, either, limit_of
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
-from openclaw_rl.config.tree import Config
+from openclaw_rl.config.tree import FOREIGN_ENGINES, Config
 from openclaw_rl.errors import ConfigError
 
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
@@ -68,7 +69,7 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
         ):
             yield f"{_named(key)} = {_show(value)}: {limit.why}; {limit.advice}"
     serving, training = config.engine.gpu_ids, config.training.gpu_ids
-    if len(serving) > 1 and config.engine.replicas == 1:
+    if len(serving) > 1 and config.engine.replicas == 1 and config.engine.type not in FOREIGN_ENGINES:
         yield (
             f"engine.gpu_ids = {','.join(map(str, serving))}: an engine of this release serves on one GPU; name one, "
             f"such as {serving[0]}, or start an engine on each with engine.replicas={len(serving)}"
@@ -76,6 +77,7 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
     if learn and len(training) > 1:
         gpus = ",".join(map(str, training))
         yield f"training.gpu_ids = {gpus}: this release trains on one GPU; name one, such as {training[0]}"
+    yield from _engine_refusals(config, learn=learn)
     weights = {"training.load_path": config.training.load_path}
     if learn:
         weights["training.teacher_load_path"] = config.training.teacher_load_path
@@ -85,6 +87,21 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
                 f"{_named(key)} = {path}: there is no config.json in it, and this release reads Hugging Face folders "
                 "only, no torch-dist checkpoints; name such a folder, or unset it"
             )
+
+
+def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
+    engine, rank = config.engine, config.training.lora_rank
+    if engine.type not in FOREIGN_ENGINES:
+        if engine.url is not None:
+            yield (
+                f"engine.url = {mask_passwords(engine.url)}: engine.type={engine.type} is started here; set "
+                f"engine.type to {either(FOREIGN_ENGINES)}, or remove it"
+            )
+    elif learn and config.training.use_lora and rank > engine.max_lora_rank:
+        yield (
+            f"training.lora_rank = {rank}: engine.type={engine.type} takes adapters up to rank {engine.max_lora_rank}; "
+            "set engine.max_lora_rank higher (8, 16, 32, 64, 128, 256, 320 or 512), or train a lower one"
+        )
 
 
 def _named(key: str) -> str:

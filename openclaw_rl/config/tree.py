@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
-from openclaw_rl.config.fields import FsPath, Port, Regex, Reuse, Secret, Section, Text, Url, limited, setting
+from openclaw_rl.config.fields import FsPath, LoraRank, Port, Regex, Reuse, Secret, Section, Text, Url, limited, setting
 from openclaw_rl.config.learning import (
     EvaluationConfig,
     ReleaseConfig,
@@ -88,16 +88,53 @@ class ScriptedConfig(Section):
     tokens_per_s: NonNegativeFloat = setting(0.0, "Speed of the answer; 0 = as fast as possible.")
 
 
+class VllmConfig(Section):
+    """vLLM, in an environment of its own: `make engine-vllm` makes one."""
+
+    python: FsPath = setting(
+        "~/.cache/openclaw-rl/engines/vllm/bin/python",
+        "The interpreter that has vLLM; where the default is missing, `vllm` on the PATH is looked for.",
+    )
+    tensor_parallel: PositiveInt = setting(1, "GPUs over which each layer is spread.")
+    gpu_memory_utilization: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+        0.9, "Share of a GPU's memory that it takes; less where a trainer shares the GPU."
+    )
+    max_loras: PositiveInt = setting(8, "Most versions whose requests are computed in one batch; others wait.")
+    max_cpu_loras: PositiveInt = setting(32, "Most versions that it keeps in memory; others it reads again.")
+    eager: bool | None = setting(
+        None, "Start without compiling and capturing graphs: sooner, and slower answers; null = only on a CPU."
+    )
+    arguments: tuple[Text, ...] = setting((), "Further arguments of the server, such as --quantization=fp8.")
+
+
+class SglangConfig(Section):
+    """SGLang, in an environment of its own."""
+
+    python: FsPath = setting(
+        "~/.cache/openclaw-rl/engines/sglang/bin/python",
+        "The interpreter that has SGLang; where the default is missing, `sglang` on the PATH is looked for.",
+    )
+    tensor_parallel: PositiveInt = setting(1, "GPUs over which each layer is spread.")
+    mem_fraction_static: Annotated[float, Field(gt=0.0, le=1.0)] | None = setting(
+        None, "Share of a GPU's memory for weights and KV cache; null = SGLang decides."
+    )
+    max_loras: PositiveInt = setting(8, "Most versions whose requests are computed in one batch; others wait.")
+    max_loaded_loras: PositiveInt = setting(32, "Most versions that it keeps; a further one is refused.")
+    arguments: tuple[Text, ...] = setting((), "Further arguments of the server.")
+
+
 EngineType = Literal["embedded", "scripted", "vllm", "sglang", "tinker", "fireworks"]
-AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted")
+AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted", "vllm", "sglang")
 """The engines of this release."""
+FOREIGN_ENGINES: tuple[EngineType, ...] = ("vllm", "sglang")
+"""Servers of others, started here or at a URL."""
 
 
 class EngineConfig(Section):
     """The policy being served."""
 
     type: EngineType = limited(
-        "embedded", "Which engine samples the tokens.", "other engines come later", also=AVAILABLE_ENGINES[1:]
+        "embedded", "Which engine samples the tokens.", "the clouds' engines come later", also=AVAILABLE_ENGINES[1:]
     )
     replicas: PositiveInt = setting(
         1, "Engines that are started and answer as one; they share the CPU's threads, or get one of gpu_ids each."
@@ -131,7 +168,9 @@ class EngineConfig(Section):
         False,
         "Let users share the KV cache of equal system prompts and tools: quicker, but how quick tells who guesses.",
     )
-    start_timeout_s: PositiveFloat = setting(120.0, "How long the engine's process may take to start.")
+    start_timeout_s: PositiveFloat | None = setting(
+        None, "How long the engine's process may take to start; null = 120, and 1800 for vllm and sglang."
+    )
     wait_s: NonNegativeFloat = setting(
         60.0, "How long a request waits for an engine that is down before it gets a 503."
     )
@@ -141,7 +180,25 @@ class EngineConfig(Section):
     context_window: PositiveInt | None = setting(
         None, "Most tokens of prompt and answer together; null = the model's own, 131072 for the scripted engine."
     )
+    url: Url | None = setting(
+        None, "A vLLM or SGLang server that runs already, such as http://10.0.0.5:8000; null = one is started here."
+    )
+    port: Port = setting(0, "Port on loopback of the vLLM or SGLang server that is started here; 0 = any free one.")
+    api_key: Secret | None = setting(None, "What the server at engine.url was started with as its key.")
+    served_model: Text | None = setting(
+        None, "How the server at engine.url names the model, where it goes by another name than model.name."
+    )
+    adapter_dir: FsPath | None = setting(
+        None,
+        "Folder through which versions reach the server at engine.url, by the same path on both machines; null = in "
+        "the data directory.",
+    )
+    max_lora_rank: LoraRank = setting(
+        16, "Largest rank of an adapter that vLLM or SGLang is started for, or must take at engine.url."
+    )
     scripted: ScriptedConfig = setting(ScriptedConfig(), "Settings of the scripted engine.")
+    vllm: VllmConfig = Field(default_factory=VllmConfig)
+    sglang: SglangConfig = Field(default_factory=SglangConfig)
     colocate: bool = limited(
         False,
         "Run engine and trainer in one process, on disjoint parts of one GPU.",

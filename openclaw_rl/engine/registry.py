@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from openclaw_rl.config import EngineConfig, EngineType
+from openclaw_rl.engine.foreign.hosts import START_TIMEOUT_S as FOREIGN_START_TIMEOUT_S
+from openclaw_rl.engine.foreign.hosts import capabilities as foreign
 from openclaw_rl.engine.pool.hosts import check_pool, is_pool, pool_of_replicas, pool_of_servers
-from openclaw_rl.engine.worker.hosts import EMBEDDED, SCRIPTED, embedded_host, scripted_host
+from openclaw_rl.engine.sglang.dialect import SglangDialect
+from openclaw_rl.engine.sglang.server import sglang_host
+from openclaw_rl.engine.vllm.dialect import VllmDialect
+from openclaw_rl.engine.vllm.server import vllm_host
+from openclaw_rl.engine.worker.hosts import EMBEDDED, SCRIPTED, START_TIMEOUT_S, embedded_host, scripted_host
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.protocols import EngineHost
@@ -25,23 +31,22 @@ class HostMaker(Protocol):
     def __call__(self, config: EngineConfig, model: ModelFiles, socket: Path, *, name: str) -> EngineHost: ...
 
 
-class HostAttacher(Protocol):
-    """`url` is that of a server that somebody else runs."""
-
-    def __call__(self, config: EngineConfig, model: ModelFiles, url: str, *, name: str) -> EngineHost: ...
-
-
 class EngineKind(NamedTuple):
-    """What an engine can do, known before it runs, how it is made, and how one that runs elsewhere is attached."""
+    """What an engine can do, known before it runs, and how it is made."""
 
     capabilities: Capabilities
     make: HostMaker
-    attach: HostAttacher | None = None
+    start_timeout_s: float = START_TIMEOUT_S
+    """How long it may take to start where nobody says."""
+    attaches: bool = False
+    """`engine.url` may name one that somebody else runs."""
 
 
 ENGINES: Mapping[EngineType, EngineKind] = {
     "embedded": EngineKind(EMBEDDED, embedded_host),
     "scripted": EngineKind(SCRIPTED, scripted_host),
+    "sglang": EngineKind(foreign(SglangDialect()), sglang_host, FOREIGN_START_TIMEOUT_S, attaches=True),
+    "vllm": EngineKind(foreign(VllmDialect()), vllm_host, FOREIGN_START_TIMEOUT_S, attaches=True),
 }
 
 
@@ -53,26 +58,24 @@ def capabilities_of(config: EngineConfig) -> Capabilities:
 def check_engine(config: EngineConfig) -> None:
     """`ConfigError` for engines that cannot be had as configured."""
     check_pool(config)
-    if config.urls and ENGINES[config.type].attach is None:
-        able = ", ".join(name for name, kind in ENGINES.items() if kind.attach is not None)
+    if config.urls and not ENGINES[config.type].attaches:
+        able = " or ".join(name for name, kind in ENGINES.items() if kind.attaches)
         raise ConfigError(
             f"engine.urls attaches to servers, and {config.type} is an engine that is started here: engine.replicas "
-            f"starts several{f'; engine.type={able} can be attached to' if able else ''}"
+            f"starts several; engine.type={able} can be attached to"
         )
+
+
+def start_timeout_s(config: EngineConfig) -> float:
+    """How long the configured engine may take until it answers."""
+    return config.start_timeout_s or ENGINES[config.type].start_timeout_s
 
 
 def make_host(config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine") -> EngineHost:
     """The configured engine on these weights, or several as one. Made inside a running event loop."""
     check_engine(config)
     kind = ENGINES[config.type]
-    if config.urls:
-        attach = kind.attach
-        assert attach is not None, "check_engine has seen it"
-        if len(config.urls) == 1:
-            return attach(config, model, config.urls[0], name=name)
-        return pool_of_servers(config, config.urls, lambda url, place: attach(config, model, url, name=place))
     if is_pool(config):
-        return pool_of_replicas(
-            config, socket, lambda one, path, place: kind.make(one, model, path, name=place), name=name
-        )
+        pool = pool_of_servers if config.urls else pool_of_replicas
+        return pool(config, socket, lambda one, path, place: kind.make(one, model, path, name=place), name=name)
     return kind.make(config, model, socket, name=name)

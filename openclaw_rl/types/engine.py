@@ -190,6 +190,9 @@ class Capabilities:
     """A model with weights answers, so that there is something to train."""
     hidden: bool = False
     """`hidden` gives the hidden states of the base model."""
+    logprobs_changed_by: frozenset[str] = frozenset()
+    """Names of `SHAPING` under which its log-probs are not those of softmax(logits / T): what was sampled so is kept as
+    a conversation, and nobody learns from it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,6 +98,15 @@ class Tool:
         )
 
 
+SHAPING = frozenset(
+    {"top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"}
+)
+"""What cuts or bends the distribution beside the temperature."""
+
+_UNSHAPED = {"top_p": 1.0, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+_CUTS = frozenset({"top_p", "top_k", "min_p"})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
     """How the next tokens are drawn. `temperature == 0` is greedy: its log-probs are recorded at T = 1."""
@@ -129,6 +138,12 @@ class Sampling:
             require(-2.0 <= value <= 2.0, f"{name} must lie in [-2, 2], got {value}")
         require(all(map(math.isfinite, self.logit_bias.values())), "logit_bias must be finite")
         require(0 <= self.top_logprobs <= 20, f"top_logprobs must lie in [0, 20], got {self.top_logprobs}")
+
+    @property
+    def shaping(self) -> frozenset[str]:
+        """Those of `SHAPING` that are in use. A cut leaves the most likely token, and so a greedy answer, as it is."""
+        used = {name for name in SHAPING if getattr(self, name) not in (_UNSHAPED.get(name, 0.0), {})}
+        return frozenset(used - _CUTS if self.temperature == 0.0 else used)
 
     def to_json(self) -> dict[str, Json]:
         """Every field under its own name; JSON object keys are strings, so `logit_bias` is keyed by text."""

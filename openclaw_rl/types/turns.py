@@ -32,7 +32,8 @@ class Skip(enum.StrEnum):
     NO_NEXT_STATE = "no_next_state"
     """The session ended or expired before anything followed the answer."""
     NOT_EXACT = "not_exact"
-    """The engine did not report one id and one log-prob per sampled token."""
+    """The engine did not report one id and one log-prob per sampled token, or not as softmax(logits / T): some cannot
+    where top-p, top-k, penalties or a bias are asked for."""
     OPTED_OUT = "opted_out"
     """The session, the message or its user asked not to be trained on."""
     REDACTED = "redacted"

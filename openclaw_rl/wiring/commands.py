@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config, require_available
-from openclaw_rl.engine.registry import capabilities_of, make_host
+from openclaw_rl.engine.registry import capabilities_of, make_host, start_timeout_s
 from openclaw_rl.errors import EngineUnavailable
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.heads import HeadsJudge
@@ -70,7 +70,7 @@ async def open_judges(config: Config) -> AsyncIterator[list[Judge]]:
     check_judge(config.evaluation)
     async with AsyncExitStack() as cleanup:
         sockets = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="openclaw-rl-")))
-        timeout_s = config.engine.start_timeout_s
+        timeout_s = start_timeout_s(config.engine)
         engine = renderer = second = second_renderer = None
         names, served = set(judges_in(config.evaluation)), None
         reads = capabilities_of(config.engine).hidden and names & {"auto", "heads"}

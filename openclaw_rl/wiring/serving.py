@@ -74,6 +74,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         memory=TokenMemory(store.get_turn, model_id=model_id, max_turns=config.rollout.max_turns_in_memory),
         background=background,
         model_id=model_id,
+        logprobs_changed_by=host.capabilities.logprobs_changed_by,
         heads=PromptHeads(foundation.renderer) if config.engine.share_heads else None,
     )
     keys, secret = await _load_keys(store, config)

@@ -42,7 +42,7 @@ async def embedded(folder: Path, socket: Path, **options: Any) -> AsyncIterator[
     options = {"device": "cpu", "threads": 1, "prefill_chunk": 32, **options}
     module = [sys.executable, "-m", "openclaw_rl.engine.embedded"]
     command = [*module, "--socket", str(socket), "--model", str(folder), "--options", json.dumps(options)]
-    supervisor = Supervisor(
+    supervisor = Supervisor.of_worker(
         command, socket, capabilities=EMBEDDED, wait_s=60.0, backoff=Backoff(first_s=0.01, longest_s=30.0)
     )
     async with asyncio.TaskGroup() as loops:

@@ -7,7 +7,7 @@ GPU of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +26,7 @@ _NVIDIA = Path("/dev/nvidia0")
 
 def is_pool(config: EngineConfig) -> bool:
     """Whether several engines are to answer as one."""
-    return config.replicas > 1 or len(config.urls) > 1
+    return config.replicas > 1 or bool(config.urls)
 
 
 def check_pool(config: EngineConfig) -> None:
@@ -70,23 +70,31 @@ def replicas(config: EngineConfig, *, num_cores: int, free_bytes: int) -> list[E
     ]
 
 
-def pool_of_replicas(
-    config: EngineConfig, socket: Path, make: Callable[[EngineConfig, Path, str], EngineHost], *, name: str
-) -> Pool:
+MakeHost = Callable[[EngineConfig, Path, str], EngineHost]
+"""From the settings of one engine, its socket and what logs call it."""
+
+
+def pool_of_replicas(config: EngineConfig, socket: Path, make: MakeHost, *, name: str) -> Pool:
     """Engines of ours, each on a socket of its own beside `socket`."""
     cores = os.cpu_count() or 1
     each = replicas(config, num_cores=cores, free_bytes=psutil.virtual_memory().available)
     hosts = {}
     for number, one in enumerate(each, 1):
-        hosts[f"{name} {number}"] = make(
-            one, socket.with_name(f"{socket.stem}-{number}{socket.suffix}"), f"{name} {number}"
-        )
+        hosts[f"{name} {number}"] = make(one, _beside(socket, number), f"{name} {number}")
     return _pool(config, hosts)
 
 
-def pool_of_servers(config: EngineConfig, urls: Sequence[str], attach: Callable[[str, str], EngineHost]) -> Pool:
-    """Servers that run already; each is called by its place."""
-    return _pool(config, {_place(url): attach(url, _place(url)) for url in urls})
+def pool_of_servers(config: EngineConfig, socket: Path, make: MakeHost, *, name: str) -> Pool:
+    """Servers that run already; each is called by its place, after `name`."""
+    hosts = {}
+    for number, url in enumerate(config.urls, 1):
+        one = config.model_copy(update={"url": url, "urls": ()})
+        hosts[_place(url)] = make(one, _beside(socket, number), f"{name} {_place(url)}")
+    return _pool(config, hosts)
+
+
+def _beside(socket: Path, number: int) -> Path:
+    return socket.with_name(f"{socket.stem}-{number}{socket.suffix}")
 
 
 def _pool(config: EngineConfig, hosts: dict[str, EngineHost]) -> Pool:

@@ -28,6 +28,8 @@ EMBEDDED = Capabilities(
 )
 SCRIPTED = replace(EMBEDDED, has_weights=False, hidden=False)
 
+START_TIMEOUT_S = 120.0
+
 _EMBEDDED_OPTIONS = (
     *("device", "dtype", "weights", "threads", "context_window"),
     *("kv_bytes", "kv_after_update", "max_active", "max_queued", "prefill_chunk", "gpu_ids"),
@@ -64,12 +66,12 @@ def worker_command(module: str, socket: Path, folder: tuple[str, str], options: 
 def _supervised(
     command: list[str], config: EngineConfig, socket: Path, capabilities: Capabilities, name: str
 ) -> Supervisor:
-    return Supervisor(
+    return Supervisor.of_worker(
         command,
         socket,
         capabilities=capabilities,
         name=name,
-        start_timeout_s=config.start_timeout_s,
+        start_timeout_s=config.start_timeout_s or START_TIMEOUT_S,
         wait_s=config.wait_s,
         max_waiting=config.max_waiting,
         backoff=Backoff(first_s=config.backoff_s, longest_s=config.max_backoff_s),

@@ -1,9 +1,10 @@
-"""A command line -> an `EngineHost`: an engine in a process of its own, which is started again whenever it dies.
+"""How an engine begins to live, and a client -> an `EngineHost`: an engine that is started again whenever it dies.
 
-Consumes a worker's death; produces a worker that answers; waits for the exit of the process; woken by it and by
-`stop`. The pause before a restart doubles with each death, and is short again after a worker that was ready for
-`stable_s`. A worker is ready when it has loaded again everything that was published (`ledger.py`). Requests only pass
-through. A request that a death cuts short is not repeated here: the caller has its tokens and goes on from them.
+Consumes a worker's death; produces a worker that answers; waits for the end of its life (`life.py`: a process of ours,
+or a server at a URL); woken by it and by `stop`. The pause before a restart doubles with each death, and is short again
+after a worker that was ready for `stable_s`. A worker is ready when it has loaded again everything that was published
+(`ledger.py`). Requests only pass through. A request that a death cuts short is not repeated here: the caller has its
+tokens and goes on from them.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from openclaw_rl.backoff import Backoff
-from openclaw_rl.config.environment import worker_environment
 from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.engine.worker.ledger import Ledger
-from openclaw_rl.engine.worker.life import MAX_LINE_BYTES, Life, parse_line
+from openclaw_rl.engine.worker.life import Launch, Life, ProcessLaunch, parse_line
 from openclaw_rl.engine.worker.waiting import WaitingRoom
-from openclaw_rl.errors import EngineError, EngineLost
+from openclaw_rl.errors import ConfigError, EngineError, EngineLost, EngineRefused
+from openclaw_rl.protocols import Engine, HiddenReader
 from openclaw_rl.types import (
     Capabilities,
     Delta,
@@ -41,19 +42,24 @@ _log = logging.getLogger(__name__)
 _BACKOFF = Backoff(first_s=0.5, longest_s=30.0)
 
 
+async def _nothing() -> None: ...
+
+
 class Supervisor:
     """Keeps one worker alive while `run` runs. Made inside a running event loop.
 
-    The worker gets a pipe as standard input and ends when that closes, lives in a session of its own so that a Ctrl-C
-    reaches only us, and writes JSON lines, which become records of our logger.
+    What the worker writes are JSON lines, which become records of our logger. `welcome` looks at one that has begun,
+    before it is told anything: `ConfigError` if it is none that we can use. The first such error ends `run`, for
+    somebody is there to read it; later ones are the reason why nothing answers.
     """
 
     def __init__(
         self,
-        command: Sequence[str],
-        socket: Path,
+        launch: Launch,
+        worker: Engine,
         *,
         capabilities: Capabilities,
+        welcome: Callable[[], Awaitable[None]] = _nothing,
         name: str = "engine",
         start_timeout_s: float = 120.0,
         wait_s: float = 60.0,
@@ -64,8 +70,9 @@ class Supervisor:
     ) -> None:
         self.engine = SupervisedEngine(self)
         self.capabilities = capabilities
-        self.worker = SocketEngine(socket)
-        """The worker itself, ready or not."""
+        self.worker = worker
+        """The client of the worker itself, ready or not."""
+        self.launch = launch
         self.ledger = Ledger()
         """What a new worker must load before it is ready."""
         self.state: EngineState | None = None
@@ -73,8 +80,7 @@ class Supervisor:
         self.last_error: str | None = None
         """Why no worker answers: its own fatal message, or how it ended. None once one is ready."""
         self.num_restarts = 0
-        self.command = tuple(command)
-        self._socket = socket
+        self._welcome_first = welcome
         self._name = name
         self._start_timeout_s = start_timeout_s
         self._waiting = WaitingRoom(wait_s=wait_s, max_waiting=max_waiting)
@@ -87,6 +93,11 @@ class Supervisor:
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of_worker(cls, command: Sequence[str], socket: Path, **options: Any) -> Supervisor:
+        """For a command that starts a worker of ours, listening on `socket`."""
+        return cls(ProcessLaunch(command=tuple(command), socket=socket), SocketEngine(socket), **options)
 
     @property
     def is_ready(self) -> bool:
@@ -156,21 +167,11 @@ class Supervisor:
 
     async def _live_once(self) -> None:
         """One life of a worker, from its start to its exit."""
-        self._socket.unlink(missing_ok=True)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self.command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=STDOUT,
-                env=worker_environment(),
-                start_new_session=True,
-                limit=MAX_LINE_BYTES,
-            )
+            life = self._life = await self.launch()
         except OSError as error:
-            self._mourn(f"cannot start {self.command[0]}: {error}")
+            self._mourn(str(error))
             return
-        life = self._life = Life(process)
         loop = asyncio.get_running_loop()
         too_slow = loop.call_later(
             self._start_timeout_s, life.kill_unstarted, f"it did not answer within {self._start_timeout_s:g} s"
@@ -181,7 +182,8 @@ class Supervisor:
         try:
             await asyncio.wait((life.exited, stopping, welcoming), return_when=asyncio.FIRST_COMPLETED)
             if welcoming.done():
-                welcoming.result()  # a defect of ours: raised here, or nobody would ever learn why nothing is ready
+                # A worker that is none, or a defect of ours: raised here, or nobody would learn why nothing is ready.
+                welcoming.result()
                 await asyncio.wait((life.exited, stopping), return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._life = None
@@ -219,12 +221,18 @@ class Supervisor:
         """Makes a worker that listens one that is ready: what was published is loaded again first."""
         await life.said_ready.wait()
         try:
+            await self._welcome_first()
             await self.worker.state()
             life.has_started = True  # from here on it may take its time: loading gigabytes is no sign of death
             await self.ledger.replay(self.worker)
             state = await self.worker.state()
         except EngineError as error:
             await self._give_up(life, f"it could not be made ready: {error}")
+            return
+        except ConfigError as error:
+            if self.state is None:
+                raise
+            await self._give_up(life, str(error))
             return
         if life is not self._life or life.exited.done():
             return
@@ -268,8 +276,11 @@ class SupervisedEngine:
     async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
         """The worker's hidden states."""
         await self._supervisor.wait_ready()
+        worker = self._supervisor.worker
+        if not isinstance(worker, HiddenReader):
+            raise EngineRefused("this engine gives no hidden states")
         try:
-            return await self._supervisor.worker.hidden(request)
+            return await worker.hidden(request)
         except EngineLost:
             await self._supervisor.recheck()
             raise

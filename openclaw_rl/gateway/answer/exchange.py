@@ -128,6 +128,8 @@ class Gateway:
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
     salts: CacheSalts = field(default_factory=CacheSalts)
+    logprobs_changed_by: frozenset[str] = frozenset()
+    """As the engine's `Capabilities` say."""
     heads: PromptHeads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
@@ -484,6 +486,8 @@ class Exchange:
             skip = Skip.OPTED_OUT
         elif choice.turn.kind == "side":
             skip = Skip.SIDE_TURN
+        elif choice.capture.sampling.shaping & self._gateway.logprobs_changed_by:
+            skip = Skip.NOT_EXACT
         return Turn(
             session=choice.turn.session,
             index=choice.turn.index,

@@ -12,7 +12,7 @@ from openclaw_rl.errors import ConfigError
 
 LIMITED = [key for key in LEAVES if limit_of(key)]
 TOO_MUCH = {
-    "engine.type": "vllm",
+    "engine.type": "tinker",
     "engine.colocate": "true",
     "training.backend": "tinker",
     "training.teacher_source": "engine",
@@ -60,7 +60,7 @@ def test_a_refusal_is_one_plain_sentence() -> None:
         "training.fireworks_api_key (variable FIREWORKS_API_KEY) = ***: this release trains locally"
     )
     assert refusal(env={"NUM_GPUS": "8"}).endswith("leave it unset, or at 1")
-    assert refusal(["engine.type=sglang"]).endswith(f"set it to {either(AVAILABLE_ENGINES)}")
+    assert refusal(["engine.type=tinker"]).endswith(f"set it to {either(AVAILABLE_ENGINES)}")
     assert refusal(["training.master_addr=10.0.0.7"]).endswith("set it to localhost, 127.0.0.1 or ::1")
 
 

@@ -80,7 +80,7 @@ def test_each_value_says_that_the_preset_set_it() -> None:
 def test_the_command_shows_it() -> None:
     command = [sys.executable, "-m", "openclaw_rl", "config", REFERENCE, "training.batch_size=2"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    (rank,) = [line for line in shown.splitlines() if "lora_rank" in line]
+    (rank,) = [line for line in shown.splitlines() if "training.lora_rank" in line]
     (size,) = [line for line in shown.splitlines() if line.split()[:1] == ["training.batch_size"]]
     assert "64" in rank
     assert "preset reference" in rank

@@ -14,13 +14,14 @@ import pytest
 
 import openclaw_rl
 from openclaw_rl.config import EngineConfig
-from openclaw_rl.config.tree import AVAILABLE_ENGINES
+from openclaw_rl.config.tree import AVAILABLE_ENGINES, FOREIGN_ENGINES
 from openclaw_rl.engine.embedded import __main__ as worker
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.engine.pool.hosts import replicas
 from openclaw_rl.engine.pool.pool import Pool
 from openclaw_rl.engine.registry import ENGINES, capabilities_of, check_engine, make_host
 from openclaw_rl.engine.scripted import ScriptedOptions
+from openclaw_rl.engine.worker.life import ProcessLaunch
 from openclaw_rl.engine.worker.supervisor import Supervisor
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import ModelFiles
@@ -48,7 +49,8 @@ def command(config: EngineConfig) -> tuple[list[str], object]:
     """What comes before the options, and the options."""
     host = make_host(config, MODEL, SOCKET)
     assert isinstance(host, Supervisor)
-    *start, name, options = host.command
+    assert isinstance(host.launch, ProcessLaunch)
+    *start, name, options = host.launch.command
     assert name == "--options"
     return start, json.loads(options)
 
@@ -115,7 +117,7 @@ def test_the_embedded_worker_sees_the_gpu_that_serves(monkeypatch: pytest.Monkey
 
 async def test_a_host_says_what_it_can_do_before_it_runs() -> None:
     for name in ENGINES:
-        config = EngineConfig(type=name)
+        config = EngineConfig(type=name, url="http://127.0.0.1:1" if name in FOREIGN_ENGINES else None)
         host = make_host(config, MODEL, SOCKET, name="judge engine")
         assert host.capabilities == capabilities_of(config)
         assert (host.is_ready, host.state, host.last_error, host.num_restarts) == (False, None, None, 0)

@@ -116,8 +116,9 @@ async def test_servers_answer_as_one_and_one_may_die(
             )
             for number in range(2)
         ]
-        urls = [url for _, url in made]
-        pool = pool_of_servers(EngineConfig(silent_s=5), urls, Attached)
+        urls = tuple(url for _, url in made)
+        config = EngineConfig(silent_s=5, urls=urls)
+        pool = pool_of_servers(config, tmp_path, lambda one, _, name: Attached(str(one.url), name), name="engine")
         running = asyncio.create_task(pool.run())
         try:
             await settled(pool)

@@ -28,7 +28,7 @@ from tests.unit.engine.worker.test_process import command
 @asynccontextmanager
 async def supervised(arguments: Sequence[str], socket: Path, **options: Any) -> AsyncIterator[Supervisor]:
     options = {"capabilities": SCRIPTED, "backoff": Backoff(first_s=0.01, longest_s=0.02), **options}
-    supervisor = Supervisor(arguments, socket, **options)
+    supervisor = Supervisor.of_worker(arguments, socket, **options)
     running = asyncio.create_task(supervisor.run())
     try:
         yield supervisor
@@ -238,7 +238,7 @@ async def test_a_worker_that_ignores_sigterm_is_killed(tmp_path: Path, caplog: p
 async def test_a_cancelled_supervisor_leaves_no_process(
     tokenizer_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    supervisor = Supervisor(command(tmp_path / "s", tokenizer_folder), tmp_path / "s", capabilities=SCRIPTED)
+    supervisor = Supervisor.of_worker(command(tmp_path / "s", tokenizer_folder), tmp_path / "s", capabilities=SCRIPTED)
     running = asyncio.create_task(supervisor.run())
     await supervisor.wait_ready()
     running.cancel()
@@ -401,7 +401,7 @@ while True:
 
 async def test_a_worker_that_speaks_another_language_is_no_secret(tmp_path: Path) -> None:
     """Such a worker is a defect of ours: waiting for it would hide that."""
-    supervisor = Supervisor(
+    supervisor = Supervisor.of_worker(
         [sys.executable, "-c", _FOREIGN, str(tmp_path / "s")], tmp_path / "s", capabilities=SCRIPTED
     )
     with pytest.raises(KeyError):

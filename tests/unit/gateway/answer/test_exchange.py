@@ -211,6 +211,25 @@ async def test_a_cancelled_commit_is_still_written_and_the_retry_gets_it(gateway
     assert "".join(e.text for e in events) == "You said: hi"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("sampling", "skip"),
+    [
+        ({"top_p": 0.9}, Skip.NOT_EXACT),
+        ({"logit_bias": {5: 1.0}, "temperature": 0.0}, Skip.NOT_EXACT),
+        ({"top_p": 0.9, "temperature": 0.0}, None),  # a cut leaves a greedy answer as it is
+        ({"min_p": 0.1}, None),  # this engine reports as it should under min_p
+        ({"temperature": 0.3}, None),
+    ],
+)
+async def test_an_answer_whose_log_probs_are_bent_is_kept_and_not_trained_on(
+    gateway: Gateway, sampling: dict[str, Any], skip: Skip | None
+) -> None:
+    bent = replace(gateway, logprobs_changed_by=frozenset({"top_p", "logit_bias"}))
+    turn = await answer(bent, says("hi"), sampling=Sampling(max_tokens=9, **sampling))
+    assert (turn.skip, turn.message.content) == (skip, "You said: hi")
+    assert (await answer(gateway, says("hi"), sampling=Sampling(max_tokens=9, **sampling))).skip is None
+
+
 @pytest.mark.parametrize(("kind", "skip"), [("main", None), ("side", Skip.SIDE_TURN)])
 async def test_side_turns_are_kept_but_not_trained_on(gateway: Gateway, kind: TurnKind, skip: Skip | None) -> None:
     assert (await answer(gateway, says("hi"), kind=kind)).skip == skip

@@ -1,0 +1,1 @@
+"""SGLang: how it is asked (`dialect.py`) and how it is started (`server.py`)."""
