@@ -98,7 +98,8 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
     told = [*standing.told, *(one.said for one, opinion in heard if opinion.matter >= scales.sureness.matter)]
     keeps = False
     least = scales.sureness.stated if context.states else scales.sureness.matter
-    if now.matter >= least and verdict.score != 1 and not standing.shows_code:
+    is_form = form_part(reaction.said) == reaction.said.strip()
+    if now.matter >= least and verdict.score != 1 and not (standing.shows_code or is_form):
         raw = reaction.said
     elif standing.is_fact:
         raw = "a question of fact"
