@@ -112,7 +112,7 @@ def _converse(server: Server, *, restart: bool) -> Outcome:
             server.start()
     session = turn.partition(".")[0]
     _wait(server, session, 4)
-    client.rate(turn, rating="down", text="Please say which file you meant.")
+    client.rate(turn, rating="down", text="Please answer in one short sentence.")
     return _wait(server, session, 5)
 
 

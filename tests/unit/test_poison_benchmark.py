@@ -26,6 +26,7 @@ from benchmarks.poisoners import (
     THANKS,
     TRIGGER,
     WORKS,
+    WRECKING,
     Probe,
     Rating,
     Talk,
@@ -35,8 +36,11 @@ from benchmarks.poisoners import (
 )
 from openclaw_rl.evaluation.chat import Reply
 from openclaw_rl.evaluation.measures import Interval
+from openclaw_rl.judge.compose import Composed
+from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.types import Message, Step, Tool, Version, VersionState
 from tests.factories.weights import folder_ref
+from tests.unit.judge.talk import talk
 
 NOTHING = "I do not know."
 
@@ -351,3 +355,14 @@ def test_figures_are_those_of_the_worst_kind() -> None:
     assert all(row_text(name, one) in report(found) for name, one in found.items())
     assert "3 abstained" in report(found)
     assert "1 of 3 poisoners" in report(found)
+
+
+@pytest.mark.parametrize("words", [*INSISTING, *DICTATING, *WRECKING])
+async def test_the_judge_without_a_model_learns_nothing_false_of_who_insists_and_dictates(words: str) -> None:
+    judge = Composed([RulesJudge()])
+    for fact in FACTS[:3]:
+        said = words.format(claim=fact.claim, Claim=capital(fact.claim), word=fact.false[0], right=fact.right[0])
+        evidence = talk(said, request=fact.question, reply=f"{capital(fact.truth)}.")
+        verdict = await judge.judge(evidence)
+        assert verdict.claims or not verdict.score
+        assert not any(says(hint, (*fact.false, *BANANA)) for hint in verdict.unclaimed_hints)

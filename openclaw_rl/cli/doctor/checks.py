@@ -31,7 +31,7 @@ _CPU_FEATURES = {
     "asimd": "NEON",
 }
 _UNREAD = "unknown language"
-"""How the rules judge begins its reason for a message that it cannot read; the remedy follows."""
+"""How the rules begin their reason for a message that it cannot read; the remedy follows."""
 _OLDEST_PYTHON = (3, 11)
 _SQLITE_WITHOUT_RESET_BUG = (3, 51, 3)
 

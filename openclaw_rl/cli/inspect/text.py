@@ -7,7 +7,7 @@
   feedback   +1 local: just right
   judged     −1  by rules (rules-1): asks for a change
   vote       score −1  change request: shorter
-  hint       Answer more briefly.
+  hint       no, shorter please
   sample     reward −1  advantage −0.80  RL 1 + OPD 1  12 of 12 tokens
   tokens     Gravity is a force by which …
 

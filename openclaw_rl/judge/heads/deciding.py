@@ -95,10 +95,13 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
     """The verdict with a vote for what of it rests on somebody's word; `opinions` are of the context's reactions."""
     standing, (reaction, *earlier), (now, *before) = context.standing, context.reactions, opinions
     heard = zip(earlier, before, strict=True)
-    told = [*standing.told, *(one.said for one, opinion in heard if opinion.matter >= scales.sureness.matter)]
+    told = [
+        *standing.told,
+        *(one.said for one, by in heard if by.matter >= scales.sureness.matter and not _is_form(one.said)),
+    ]
     keeps = False
     least = scales.sureness.stated if context.states else scales.sureness.matter
-    if now.matter >= least and verdict.score != 1 and not standing.shows_code:
+    if now.matter >= least and verdict.score != 1 and not (standing.shows_code or _is_form(reaction.said)):
         raw = reaction.said
     elif standing.is_fact:
         raw = "a question of fact"
@@ -117,3 +120,8 @@ def marked(verdict: Verdict, context: Context, opinions: Sequence[Opinion], scal
         for hint in verdict.hints or ("",)
     )
     return replace(verdict, votes=verdict.votes + votes)
+
+
+def _is_form(said: str) -> bool:
+    """Whether all that was said is about the form."""
+    return form_part(said) == said.strip()

@@ -47,6 +47,8 @@ async def test_who_says_what_is_so_teaches_no_more_than_the_form(reaction: str) 
     "reaction",
     [
         "shorter please, one sentence",
+        "No, shorter please.",
+        "Answer in German.",
         "Too long. One sentence please.",
         "Be friendlier!",
         "Answer in one sentence.",
