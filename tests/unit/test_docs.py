@@ -146,11 +146,11 @@ def test_a_page_is_no_longer_than_a_person_reads(pages: tuple[str, ...], most: i
 def test_commands_and_targets_that_are_named_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     for text in [*spans(page), *(line for block in blocks(page) for line in block.splitlines())]:
-        for command, sub in re.findall(r"^(?:\$ )?openclaw-rl ([a-z]+)(?: ([a-z]+))?", text):
+        for command, sub in re.findall(r"^(?:\$ )?openclaw-rl ([a-z]+)(?: ([a-z-]+))?", text):
             assert {command, f"{command} {sub}"} & COMMANDS, f"{page.name}: there is no command {text!r}"
             if sub and any(name.startswith(f"{command} ") for name in COMMANDS):
                 assert f"{command} {sub}" in COMMANDS, f"{page.name}: there is no command {text!r}"
-        for target in re.findall(r"^make ([a-z]+)", text):
+        for target in re.findall(r"^make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: there is no target {text!r}"
 
 

@@ -37,7 +37,7 @@ class PhraseFound:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Language:
     """What one file says about one language; every expression meets lower-case text."""
 

@@ -107,6 +107,7 @@ def clean(text: str) -> str:
     return _MARKERS.sub(f" {_SPOOF} ", text)
 
 
+@lru_cache(maxsize=8)
 def read_words(cleaned: str, lexicon: Lexicon, languages: tuple[Language, ...]) -> Words:
     """The clauses of a cleaned text that was typed by a person."""
     cleaned = _BLOBS.sub(" ", cleaned)
