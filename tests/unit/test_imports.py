@@ -37,7 +37,7 @@ _TORCH_ROOMS = {
     "engine.embedded": "cache engine fallback loading runner sampling scheduler",
     "engine.embedded.cpu": "quantised tile_kernel",
     "engine.embedded.cuda": "adapters decode_step graph_runner graphs",
-    "model": "adapter elementwise foreign network product weights",
+    "model": "adapter elementwise foreign foreign_adapter network product weights",
     "train.worker": "checkpoint critic form speaking step student teacher trainer",
     "train.passes": "activations fallback lora memory plain reader rooms",
     "train.head": "chunks rows",
