@@ -150,7 +150,7 @@ def test_commands_and_targets_that_are_named_exist(page: Path) -> None:
             assert {command, f"{command} {sub}"} & COMMANDS, f"{page.name}: there is no command {text!r}"
             if sub and any(name.startswith(f"{command} ") for name in COMMANDS):
                 assert f"{command} {sub}" in COMMANDS, f"{page.name}: there is no command {text!r}"
-        for target in re.findall(r"^make ([a-z]+)", text):
+        for target in re.findall(r"^make ([a-z-]+)", text):
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: there is no target {text!r}"
 
 
