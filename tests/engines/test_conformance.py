@@ -235,7 +235,7 @@ async def test_mixed_versions_in_one_batch(bench: Bench) -> None:
 
 
 async def test_a_cache_is_its_owners_and_can_be_forgotten(bench: Bench) -> None:
-    prompt = [(7 * number) % 500 for number in range(120)]
+    prompt = [(7 * number) % 500 for number in range(200)]  # vLLM keeps whole blocks: 128 tokens on a CPU
     seen = [(await whole(bench, ask(prompt, salt=salt))).num_cached_tokens for salt in ("ann", "ann", "bob", "", "")]
     await bench.engine.forget_cache({"ann"})
     seen.append((await whole(bench, ask(prompt, salt="ann"))).num_cached_tokens)

@@ -15,7 +15,7 @@ COLDEST = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Asking:
     """A route and what is posted to it; no body is a GET."""
 
     route: str
@@ -42,7 +42,7 @@ class StreamReader(Protocol):
     def is_last(self, event: Json) -> bool: ...
 
 
-class Dialect(Protocol):
+class ServerDialect(Protocol):
     """One kind of server."""
 
     name: str
@@ -57,19 +57,19 @@ class Dialect(Protocol):
     logprobs_changed_by: frozenset[str]
     """As in `Capabilities`."""
 
-    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Question: ...
+    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Asking: ...
 
     def reader(self, request: GenerateRequest, *, version: str) -> StreamReader: ...
 
-    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Question:
+    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Asking:
         """About one of the sequences."""
         ...
 
     def scored(self, raw: Json, ids: Sequence[int], start: int, *, top: int) -> Scored: ...
 
-    def load(self, name: str, folder: Path) -> Question: ...
+    def load(self, name: str, folder: Path) -> Asking: ...
 
-    def unload(self, name: str) -> Question: ...
+    def unload(self, name: str) -> Asking: ...
 
     async def facts(self, connections: Connections) -> ServerFacts | None:
         """None while the server still loads its model. `ConfigError` if it is no such server."""

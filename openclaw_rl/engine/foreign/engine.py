@@ -5,7 +5,7 @@ version is loaded under a name of its own before anybody hears of it, and unload
 has ended. Nothing is ever paused and no name is loaded twice, so that every answer is by one version from its first
 token to its last. Whose cache is whose goes by salts: one that was forgotten is sent under another name from then on.
 
-Knows no shape of a request: those are a `Dialect`'s.
+Knows no shape of a request: those are a `ServerDialect`'s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontex
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
-from openclaw_rl.engine.foreign.dialect import COLDEST, Dialect, Question, ServerFacts
+from openclaw_rl.engine.foreign.dialect import COLDEST, Asking, ServerDialect, ServerFacts
 from openclaw_rl.engine.foreign.probing import (
     HEALTH,
     check_model,
@@ -66,7 +66,7 @@ class ForeignEngine:
     def __init__(
         self,
         connections: Connections,
-        dialect: Dialect,
+        dialect: ServerDialect,
         model: ModelFiles,
         folder: Path,
         *,
@@ -307,7 +307,7 @@ class ForeignEngine:
         times = self._forgotten.get(salt, 0)
         return hashlib.sha256(f"{salt}:{times}:{self._prefix}".encode()).hexdigest()
 
-    async def _send(self, question: Question) -> Json:
+    async def _send(self, question: Asking) -> Json:
         raw = await self._connections.fetch(question.route, b"" if question.body is None else wire.dumps(question.body))
         try:
             return await asyncio.to_thread(wire.loads, raw)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from openclaw_rl.backoff import Backoff
 from openclaw_rl.config import EngineConfig
-from openclaw_rl.engine.foreign.dialect import Dialect
+from openclaw_rl.engine.foreign.dialect import ServerDialect
 from openclaw_rl.engine.foreign.engine import ForeignEngine
 from openclaw_rl.engine.worker.connections import Connections
 from openclaw_rl.engine.worker.life import ProcessLaunch, UrlLaunch
@@ -45,7 +45,7 @@ MakeCommand = Callable[[EngineConfig, ModelFiles, Path, int], ServerCommand]
 """From the settings, the model's files, a folder of its own and the port."""
 
 
-def capabilities(dialect: Dialect) -> Capabilities:
+def capabilities(dialect: ServerDialect) -> Capabilities:
     return Capabilities(
         reports_checksum=False,
         scores=True,
@@ -57,7 +57,7 @@ def capabilities(dialect: Dialect) -> Capabilities:
 
 
 def foreign_host(
-    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str, dialect: Dialect, command: MakeCommand
+    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str, dialect: ServerDialect, command: MakeCommand
 ) -> Supervisor:
     """`socket` is where a worker of ours would listen: the folders of this engine stand beside it."""
     _check(config, dialect)
@@ -106,7 +106,7 @@ def foreign_host(
     )
 
 
-def _check(config: EngineConfig, dialect: Dialect) -> None:
+def _check(config: EngineConfig, dialect: ServerDialect) -> None:
     plain = EngineConfig()
     for setting in _EMBEDDED_ALONE:
         if getattr(config, setting) != getattr(plain, setting):

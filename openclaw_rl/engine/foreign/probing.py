@@ -1,7 +1,7 @@
 """A server that answers -> whether it can be used: the model and tokenizer that we train, adapters, the largest rank.
 
-What only one kind of server has is looked at by its `Dialect.check`. Every failure is a `ConfigError` of one sentence
-that names what to change. A server can be asked for nearly nothing about its weights; an adapter that fits each layer's
+What only one kind of server has is looked at by its `ServerDialect.check`. Every failure is a `ConfigError` of one
+sentence that names what to change. A server can be asked for nearly nothing about its weights; an adapter that fits each layer's
 width, and the proof of every version (`release/gate/prove.py`), tell another model of the same family.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import CONFIG_FILE, WEIGHTS_FILE
-from openclaw_rl.engine.foreign.dialect import Dialect, ServerFacts
+from openclaw_rl.engine.foreign.dialect import ServerDialect, ServerFacts
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.connections import Connections
 from openclaw_rl.errors import ConfigError, EngineError
@@ -35,7 +35,7 @@ def parts(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
-def check_version(dialect: Dialect, version: str, url: str) -> None:
+def check_version(dialect: ServerDialect, version: str, url: str) -> None:
     if parts(version) < dialect.oldest:
         needed = ".".join(map(str, dialect.oldest))
         raise ConfigError(
@@ -53,7 +53,7 @@ async def list_models(connections: Connections) -> dict[str, str]:
         raise EngineError("/v1/models did not answer with a list of models") from error
 
 
-def check_model(dialect: Dialect, facts: ServerFacts, model: ModelFiles, served_model: str | None) -> None:
+def check_model(dialect: ServerDialect, facts: ServerFacts, model: ModelFiles, served_model: str | None) -> None:
     """By its name: nobody can be asked for more."""
     ours = {_last(name) for name in (model.name, str(model.path), served_model or model.name)}
     theirs = {_last(facts.model), _last(facts.origin)}
@@ -68,7 +68,9 @@ def _last(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2].lower()
 
 
-async def check_tokenizer(connections: Connections, dialect: Dialect, facts: ServerFacts, model: ModelFiles) -> None:
+async def check_tokenizer(
+    connections: Connections, dialect: ServerDialect, facts: ServerFacts, model: ModelFiles
+) -> None:
     """By a text that no two tokenizers read alike."""
     from tokenizers import Tokenizer  # only where there is a server to compare with
 
@@ -158,7 +160,7 @@ def _matrices(model: ModelFiles) -> Iterator[tuple[str, tuple[int, int]]]:
                 yield name, (rows, columns)
 
 
-def wrong_flag(dialect: Dialect, said: str, *, folder: Path, max_rank: int) -> str:
+def wrong_flag(dialect: ServerDialect, said: str, *, folder: Path, max_rank: int) -> str:
     """Why an adapter was not loaded, and what to change, from what the server said."""
     about = f"{dialect.name} did not load an adapter ({said.strip() or 'no reason given'})"
     if "rank" in said.lower():

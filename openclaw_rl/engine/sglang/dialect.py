@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from openclaw_rl.engine.foreign.dialect import Question, ServerFacts, StreamReader
+from openclaw_rl.engine.foreign.dialect import Asking, ServerFacts, StreamReader
 from openclaw_rl.engine.foreign.probing import MODELS, PROBE_IDS, PROBE_T, are_at_temperature, check_version
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.connections import Connections, refusal
@@ -27,7 +27,7 @@ Entry = Sequence[Json]
 
 
 class SglangDialect:
-    """`foreign.dialect.Dialect`."""
+    """`foreign.dialect.ServerDialect`."""
 
     name, pip_name = "SGLang", "sglang"
     oldest: tuple[int, ...] = (0, 5, 23)
@@ -35,7 +35,7 @@ class SglangDialect:
     lora_flags = "--enable-lora --max-lora-rank and --lora-target-modules all"
     logprobs_changed_by = SHAPING - _CUTS
 
-    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Question:
+    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Asking:
         sampling = request.sampling
         params: dict[str, Json] = {
             "max_new_tokens": max_tokens,
@@ -66,12 +66,12 @@ class SglangDialect:
             "priority": -request.priority,
             "extra_key": salt,
         }
-        return Question(route=GENERATE, body=_by(body, model, base))
+        return Asking(route=GENERATE, body=_by(body, model, base))
 
     def reader(self, request: GenerateRequest, *, version: str) -> StreamReader:
-        return _Reader(version, request.sampling.top_logprobs)
+        return _SglangReader(version, request.sampling.top_logprobs)
 
-    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Question:
+    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Asking:
         body = {
             "rid": f"{request.request_id}-{number}",
             "input_ids": list(request.sequences[number]),
@@ -85,7 +85,7 @@ class SglangDialect:
             "priority": -request.priority,
             "extra_key": salt,
         }
-        return Question(route=GENERATE, body=_by(body, model, base))
+        return Asking(route=GENERATE, body=_by(body, model, base))
 
     def scored(self, raw: Json, ids: Sequence[int], start: int, *, top: int) -> Scored:
         num, meta = len(ids) - start, raw["meta_info"]
@@ -95,11 +95,11 @@ class SglangDialect:
         tops = tuple(_best(entries) for entries in meta["input_top_logprobs"][-num:]) if top else None
         return Scored(logprobs=tuple([_logprob(row[0]) for row in rows]), top_logprobs=tops)
 
-    def load(self, name: str, folder: Path) -> Question:
-        return Question(route="POST /load_lora_adapter", body={"lora_name": name, "lora_path": str(folder)})
+    def load(self, name: str, folder: Path) -> Asking:
+        return Asking(route="POST /load_lora_adapter", body={"lora_name": name, "lora_path": str(folder)})
 
-    def unload(self, name: str) -> Question:
-        return Question(route="POST /unload_lora_adapter", body={"lora_name": name})
+    def unload(self, name: str) -> Asking:
+        return Asking(route="POST /unload_lora_adapter", body={"lora_name": name})
 
     async def facts(self, connections: Connections) -> ServerFacts | None:
         """It listens before its model is loaded, and answers 503 until then."""
@@ -155,7 +155,7 @@ class SglangDialect:
         return {entry[1]: entry[0] for entry in tops}
 
 
-class _Reader:
+class _SglangReader:
     """One answer, and how much of it was seen."""
 
     def __init__(self, version: str, top: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from openclaw_rl.engine.foreign.dialect import Question, ServerFacts, StreamReader
+from openclaw_rl.engine.foreign.dialect import Asking, ServerFacts, StreamReader
 from openclaw_rl.engine.foreign.probing import MODELS, PROBE_IDS, PROBE_T, are_at_temperature, check_version
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.connections import Connections, refusal
@@ -27,7 +27,7 @@ _MISSING = -9998.0
 
 
 class VllmDialect:
-    """`foreign.dialect.Dialect`."""
+    """`foreign.dialect.ServerDialect`."""
 
     name, pip_name = "vLLM", "vllm"
     oldest: tuple[int, ...] = (0, 32)
@@ -35,7 +35,7 @@ class VllmDialect:
     lora_flags = "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
     logprobs_changed_by = SHAPING
 
-    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Question:
+    def generate(self, request: GenerateRequest, *, model: str, base: str, max_tokens: int, salt: str) -> Asking:
         sampling = request.sampling
         params: dict[str, Json] = {
             **sampling.to_json(),
@@ -58,12 +58,12 @@ class VllmDialect:
             "priority": request.priority,
             "cache_salt": salt,
         }
-        return Question(route=GENERATE, body=body)
+        return Asking(route=GENERATE, body=body)
 
     def reader(self, request: GenerateRequest, *, version: str) -> StreamReader:
-        return _Reader(version, request.sampling.top_logprobs)
+        return _VllmReader(version, request.sampling.top_logprobs)
 
-    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Question:
+    def score(self, request: ScoreRequest, number: int, *, model: str, base: str, salt: str) -> Asking:
         params = {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": request.top_logprobs, "detokenize": False}
         body = {
             "request_id": f"{request.request_id}-{number}",
@@ -73,7 +73,7 @@ class VllmDialect:
             "priority": request.priority,
             "cache_salt": salt,
         }
-        return Question(route=GENERATE, body=body)
+        return Asking(route=GENERATE, body=body)
 
     def scored(self, raw: Json, ids: Sequence[int], start: int, *, top: int) -> Scored:
         rows = raw["prompt_logprobs"][start:]
@@ -83,11 +83,11 @@ class VllmDialect:
         tops = tuple(_best(((int(token), entry) for token, entry in row.items()), top) for row in rows)
         return Scored(logprobs=tuple(wanted), top_logprobs=tops if top else None)
 
-    def load(self, name: str, folder: Path) -> Question:
-        return Question(route="POST /v1/load_lora_adapter", body={"lora_name": name, "lora_path": str(folder)})
+    def load(self, name: str, folder: Path) -> Asking:
+        return Asking(route="POST /v1/load_lora_adapter", body={"lora_name": name, "lora_path": str(folder)})
 
-    def unload(self, name: str) -> Question:
-        return Question(route="POST /v1/unload_lora_adapter", body={"lora_name": name})
+    def unload(self, name: str) -> Asking:
+        return Asking(route="POST /v1/unload_lora_adapter", body={"lora_name": name})
 
     async def facts(self, connections: Connections) -> ServerFacts | None:
         """It listens only once its model is loaded."""
@@ -148,7 +148,7 @@ class VllmDialect:
         raise ConfigError(f"start the vLLM server at {connections.address} with {flag} ({said})")
 
 
-class _Reader:
+class _VllmReader:
     """One answer. Its last delta waits for the event with the usage, which says what was cached."""
 
     def __init__(self, version: str, top: int) -> None:

@@ -22,7 +22,7 @@ _HIGH_WATER_BYTES = 1 << 20
 """More than this waiting for a slow reader, and the engine is told to wait too."""
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """A whole answer, whatever it says."""
 
     status: int
@@ -44,7 +44,7 @@ class Connections:
         self._head = "".join(f"{name}: {value}\r\n" for name, value in named.items())
         self._prefix = url.path.rstrip("/")
         self._max_idle_s = max_idle_s
-        self._idle: list[Connection] = []
+        self._idle: list[EngineConnection] = []
 
     async def fetch(self, route: str, body: bytes = b"") -> bytes:
         """The whole answer; `EngineError` if it is none."""
@@ -53,12 +53,12 @@ class Connections:
             raise refusal(answer.status, answer.body)
         return answer.body
 
-    async def look(self, route: str, body: bytes = b"") -> Answer:
+    async def look(self, route: str, body: bytes = b"") -> HttpAnswer:
         """The answer and its status; `EngineLost` if there is none."""
         connection = await self._ask(route, body)
         try:
             answer = await connection.read_rest()
-            return Answer(connection.status, answer)
+            return HttpAnswer(connection.status, answer)
         finally:
             self._put_back(connection)
 
@@ -98,7 +98,7 @@ class Connections:
         while self._idle:
             self._idle.pop().close()
 
-    async def _ask(self, route: str, body: bytes) -> Connection:
+    async def _ask(self, route: str, body: bytes) -> EngineConnection:
         """A connection on which the request is under way."""
         if len(body) > MAX_BODY_BYTES:
             message = f"the request has {len(body)} bytes; at most {MAX_BODY_BYTES} are sent: ask in smaller parts"
@@ -120,16 +120,16 @@ class Connections:
         connection.send(f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._head}{sizes}\r\n".encode() + body)
         return connection
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> EngineConnection:
         loop = asyncio.get_running_loop()
         if isinstance(self.address, Path):
-            return (await loop.create_unix_connection(Connection, str(self.address)))[1]
+            return (await loop.create_unix_connection(EngineConnection, str(self.address)))[1]
         url = urlsplit(self.address)
         is_secure = url.scheme == "https"
         host, port = url.hostname or "", url.port or (443 if is_secure else 80)
-        return (await loop.create_connection(Connection, host, port, ssl=is_secure or None))[1]
+        return (await loop.create_connection(EngineConnection, host, port, ssl=is_secure or None))[1]
 
-    def _put_back(self, connection: Connection) -> None:
+    def _put_back(self, connection: EngineConnection) -> None:
         if connection.is_read and connection.is_open:
             connection.used_at = time.monotonic()
             self._idle.append(connection)
@@ -137,7 +137,7 @@ class Connections:
             connection.close()
 
 
-class Connection(asyncio.Protocol):
+class EngineConnection(asyncio.Protocol):
     """One kept connection: requests out, the bodies of answers in, whole or in chunks.
 
     What arrives between two reads is one read, so that a slow reader gets many tokens at once.
