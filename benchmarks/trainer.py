@@ -95,7 +95,8 @@ SETTINGS: Mapping[str, Any] = {
     "lora_dropout": 0.0,
     "lora_target_modules": ["all-linear"],
     "custom_loss": None,
-    "demonstrations": "off",
+    "demonstrations": "turns",
+    "distillation": "topk",  # what the opponent computes
     "ppo_clip_ratio": 0.2,
     "ppo_clip_ratio_high": 0.28,
     "top_k": 4,

@@ -8,5 +8,6 @@ from openclaw_rl.config import TrainingConfig
 
 def test_the_trainers_benchmark_has_the_defaults() -> None:
     defaults = TrainingConfig().model_dump(mode="json")
-    defaults |= {"teacher": "base", "num_epochs": 1}  # null: base without a path; epochs take the same time
+    # null: base without a path; epochs take the same time; the opponent distils the top k
+    defaults |= {"teacher": "base", "num_epochs": 1, "distillation": "topk"}
     assert {name: defaults[name] for name in SETTINGS} == SETTINGS

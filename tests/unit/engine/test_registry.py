@@ -131,7 +131,9 @@ async def test_several_engines_share_the_machine(monkeypatch: pytest.MonkeyPatch
     made = {}
     for member in host.members:
         assert isinstance(member.host, Supervisor)
-        made[member.name] = dict(zip(member.host.command[3::2], member.host.command[4::2], strict=True))
+        assert isinstance(member.host.launch, ProcessLaunch)
+        command = member.host.launch.command
+        made[member.name] = dict(zip(command[3::2], command[4::2], strict=True))
     assert list(made) == ["engine 1", "engine 2", "engine 3"]
     assert [one["--socket"] for one in made.values()] == [f"/run/e-{number}.sock" for number in (1, 2, 3)]
     options = [json.loads(one["--options"]) for one in made.values()]

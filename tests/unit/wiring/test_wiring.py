@@ -128,7 +128,7 @@ def test_what_the_engine_could_not_serve_or_prove_is_not_trained(
     foundation = Foundation(config=config, model=resolve_model(config.model), renderer=renderer, model_id="tiny")
     assert make_trainer(foundation) is not None
     kind = ENGINES["embedded"]
-    less = replace(kind.capabilities, **dict.fromkeys(lacks.split(), False))
+    less = replace(kind.capabilities, **dict.fromkeys(lacks.split(), False))  # type: ignore[arg-type]
     monkeypatch.setitem(ENGINES, "embedded", kind._replace(capabilities=less))
     with pytest.raises(ConfigError, match=says):
         make_trainer(foundation)
