@@ -14,7 +14,8 @@ import pytest
 from aiohttp import web
 
 from openclaw_rl.engine.worker.wire import merge
-from openclaw_rl.errors import ConfigError, EngineError, EngineUnavailable
+from openclaw_rl.errors import ConfigError, EngineError, EngineLost, EngineUnavailable
+from openclaw_rl.types import Delta
 from tests.engines.bench import Bench, files, make, protocol_server, running
 from tests.engines.test_conformance import ask
 from tests.fakes.foreign_servers import ForeignServer, SglangServer
@@ -130,6 +131,31 @@ async def test_answers_of_a_server_that_changed_are_not_taken_for_the_models(tin
             assert not host.is_ready, "chat waits for an engine; it is not answered by another model"
     finally:
         await server.close()
+
+
+@pytest.mark.parametrize(("is_dying", "error"), [(True, EngineLost), (False, EngineError)])
+async def test_a_server_whose_model_dies_is_told_from_one_that_fails_over_an_answer(
+    tiny: Path, tmp_path: Path, is_dying: bool, error: type[EngineError]
+) -> None:
+    """What was lost goes on with the next server; what failed would fail again."""
+    server = protocol_server("vllm", tiny)
+    await server.start()
+    try:
+        async with running(make("vllm", files(tiny), tmp_path, f"engine.url={server.url}")) as host:
+            server.is_failing = True
+            async with aclosing(host.engine.generate(ask(max_tokens=60))) as stream:
+                await anext(stream)
+                server.is_dying = is_dying
+                with pytest.raises(EngineError) as told:
+                    await _to_its_end(stream)
+            assert type(told.value) is error
+    finally:
+        await server.close()
+
+
+async def _to_its_end(stream: AsyncIterator[Delta]) -> None:
+    async for _ in stream:
+        pass
 
 
 async def _forget_in_the_middle(host: Any, server: ForeignServer) -> None:

@@ -12,12 +12,12 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
 
 from aiohttp import web
 from tokenizers import Tokenizer
 
+from openclaw_rl.engine.worker.wire import merge
 from openclaw_rl.errors import EngineRefused
 from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.protocols import Engine
@@ -53,6 +53,10 @@ class ForeignServer(ABC):
         self.adapters: dict[str, str] = {}
         self.num_loads = 0
         self.port = 0
+        self.is_failing = False
+        """It fails after the first tokens of an answer."""
+        self.is_dying = False
+        """Its model died, and it will too; until then it says so."""
         self.rotate = 0
         """What is added to each token id by its tokenizer: another one than ours."""
         self._engine: Engine | None = None
@@ -106,7 +110,7 @@ class ForeignServer(ABC):
         return answer
 
     async def _health(self, _: web.Request) -> web.Response:
-        return web.Response()
+        return web.Response(status=503 if self.is_dying else 200)
 
     async def _models(self, _: web.Request) -> web.Response:
         window = (await self.engine.state()).context_window
@@ -326,16 +330,17 @@ class VllmServer(ForeignServer):
             ]
             return web.json_response({"prompt_logprobs": [None, *rows], "choices": []})
         asked = await self.ask(raw, ids=ids, model=model, salt=salt, params={**params, "top": wanted or 0})
-        deltas = [delta async for delta in self.engine.generate(asked)] if not raw.get("stream") else []
-        if deltas:
-            whole = replace(deltas[-1])
-            return web.json_response({"choices": [self._choice(deltas[0] if len(deltas) == 1 else whole, wanted)]})
-        response = await streamed(request)
+        if not raw.get("stream"):
+            whole = merge([delta async for delta in self.engine.generate(asked)])
+            return web.json_response({"choices": [self._choice(whole, wanted)]})
+        response, has_begun = await streamed(request), False
         async with aclosing(self.engine.generate(asked)) as stream:
             async for delta in stream:
-                await response.write(
-                    _event({"request_id": "r", "usage": None, "choices": [self._choice(delta, wanted)]})
-                )
+                if self.is_failing and has_begun:
+                    await response.write(_event(_vllm_error("EngineCore encountered an issue.", 500)))
+                    break
+                await response.write(_event({"request_id": "r", "choices": [self._choice(delta, wanted)]}))
+                has_begun = True
                 if delta.finish_reason is not None:
                     usage = {"prompt_tokens_details": {"cached_tokens": delta.num_cached_tokens}}
                     await response.write(_event({"request_id": "r", "choices": [], "usage": usage}))

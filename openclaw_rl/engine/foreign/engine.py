@@ -17,7 +17,7 @@ import platform
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
@@ -51,6 +51,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_S = 30.0
 """How long a server may be too busy to say that it is there."""
+_CLOSE_S = 10.0
 _SHARE = 4
 """One in so many places is for what nobody waits for. Servers of others let a person go first in line, and never take a
 place from who has one: a gate that had all of them made a person wait for its answers."""
@@ -286,13 +287,15 @@ class ForeignEngine:
         self._forgotten.update(salts)
 
     async def close(self) -> None:
-        """Leaves nothing of ours in a server that goes on without us."""
-        while self._leaving:
-            await asyncio.wait(self._leaving)
-        if self._marker and not self._is_ours:
-            names = [known.name for known in self._versions.values() if known.folder is not None]
-            for name in (*names, self._marker):
-                await self._unload_quietly(name)
+        """Leaves nothing of ours in a server that goes on without us, if it still answers."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_S):
+                while self._leaving:
+                    await asyncio.wait(self._leaving)
+                if self._marker and not self._is_ours:
+                    names = [known.name for known in self._versions.values() if known.folder is not None]
+                    for name in (*names, self._marker):
+                        await self._unload_quietly(name)
         self._connections.close()
         await asyncio.to_thread(self._folders.clear)
 

@@ -1,8 +1,8 @@
 """A server that answers -> whether it can be used: the model and tokenizer that we train, adapters, the largest rank.
 
 What only one kind of server has is looked at by its `ServerDialect.check`. Every failure is a `ConfigError` of one
-sentence that names what to change. A server can be asked for nearly nothing about its weights; an adapter that fits each layer's
-width, and the proof of every version (`release/gate/prove.py`), tell another model of the same family.
+sentence that names what to change. A server can be asked for nearly nothing about its weights; an adapter that fits
+each layer's width, and the proof of every version (`release/gate/prove.py`), tell another model of the same family.
 """
 
 from __future__ import annotations
