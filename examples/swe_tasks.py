@@ -56,7 +56,8 @@ def main() -> None:
     parser.add_argument("--num", type=int, default=10, help="tasks of each package")
     parser.add_argument("--parallel", type=int, default=2, help="boxes at once")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", default=[package.name for package in PACKAGES], help="names of packages")
+    names = [package.name for package in PACKAGES]
+    parser.add_argument("--only", nargs="*", choices=names, default=names, metavar="NAME", help="names of packages")
     asked = parser.parse_args()
     made = 0
     for package in (package for package in PACKAGES if package.name in asked.only):

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 STATE = Path(os.environ.get("FAKE_DOCKER", "/nonexistent"))
@@ -51,12 +52,24 @@ def pull(rest: list[str]) -> int:
     return fail(f"Error response from daemon: manifest for {rest[1]} not found")
 
 
+def load(rest: list[str]) -> int:
+    """`docker import`: an archive of files as an image."""
+    assert rest[0] == "-"
+    made = STATE / "images" / rest[1]
+    made.mkdir()
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as archive:
+        archive.extractall(made, filter="tar")
+    print("sha256:0")
+    return 0
+
+
 def run(rest: list[str]) -> int:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for flag in ("--rm", "--interactive", "--init"):
         parser.add_argument(flag, action="store_true", required=True)
-    for option in ("--name", "--label", "--hostname", "--user", "--workdir", "--entrypoint", "--pull", "--network"):
+    for option in ("--name", "--label", "--user", "--workdir", "--entrypoint", "--pull", "--network"):
         parser.add_argument(option, required=True)
+    parser.add_argument("--hostname")
     for option in ("--memory", "--memory-swap", "--pids-limit", "--cap-drop", "--security-opt"):
         parser.add_argument(option, required=True)
     for option in ("--ulimit", "--cap-add", "--env", "--mount"):
@@ -64,6 +77,9 @@ def run(rest: list[str]) -> int:
     parser.add_argument("image")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     asked = parser.parse_args(rest)
+    beside = asked.network.partition("container:")[2]
+    if beside and asked.hostname:
+        return fail("conflicting options: hostname and the network mode", 125)
     home = STATE / asked.name
     shutil.copytree(STATE / "images" / asked.image, home / "root", symlinks=True)
     (home / "label").write_text(asked.label)
@@ -75,17 +91,12 @@ def run(rest: list[str]) -> int:
         assert "readonly" in said
         binds += ["--ro-bind", said["source"], said["target"]]
     reads, writes = os.pipe()
-    command = [
-        "bwrap",
-        "--unshare-all",
-        "--die-with-parent",
-        "--bind",
-        str(home / "root"),
-        "/",
-        "--ro-bind",
-        "/usr",
-        "/usr",
-    ]
+    command = ["bwrap", "--unshare-all", "--die-with-parent", "--bind", str(home / "root"), "/"]
+    if beside:
+        number = (STATE / beside / "number").read_text()
+        command = ["nsenter", "--target", number, "--user", "--net", "--preserve-credentials", *command, "--share-net"]
+    if not asked.image.startswith("openclaw-rl-machine:"):  # the programs of other images are those of this machine
+        command += ["--ro-bind", "/usr", "/usr"]
     command += ["--proc", "/proc", "--dev", "/dev", *binds, "--clearenv", *variables(asked.env)]
     command += ["--info-fd", str(writes), asked.entrypoint, *asked.command]
     with subprocess.Popen(command, pass_fds=(writes,)) as container:
@@ -201,6 +212,7 @@ VERBS = {
     "version": version,
     "image": image,
     "pull": pull,
+    "import": load,
     "run": run,
     "exec": execute,
     "cp": copy,

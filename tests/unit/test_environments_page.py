@@ -11,6 +11,7 @@ import typer
 
 from openclaw_rl.cli import app as cli
 from openclaw_rl.config import load_config
+from openclaw_rl.config.sources import DEFAULT
 from openclaw_rl.envs.registry import ENVIRONMENTS, HARNESSES
 from openclaw_rl.envs.toolcall.options import SourceOptions
 from openclaw_rl.envs.toolcall.task_file import read_tasks
@@ -39,7 +40,8 @@ def test_every_option_on_the_page_is_one(line: str) -> None:
     known = {flag for parameter in command.params for flag in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
     settings = [word for word in words if re.match(r"[a-z]+\.[a-z_.]+=", word)]
-    assert load_config(env={}, overrides=settings)
+    told = load_config(env={}, overrides=settings).sources
+    assert all(told[setting.partition("=")[0]] != DEFAULT for setting in settings)
 
 
 def test_its_tracks_and_agents_are_those_that_there_are() -> None:
@@ -58,7 +60,8 @@ def test_the_questions_and_the_tools_on_it_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text("def age(who): return 3")
     found = read_tools_file(tmp_path / "tools.json")
     assert "age" in found.names
-    assert SourceOptions.model_validate({"tasks": "mine.jsonl", "reward": "shaped"})
+    options = SourceOptions.model_validate({"tasks": "mine.jsonl", "reward": "shaped"})
+    assert options.reward == "shaped"
 
 
 def test_the_tasks_that_it_counts_are_shipped() -> None:

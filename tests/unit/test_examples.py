@@ -1,15 +1,19 @@
-"""The example runs as it stands and shows what it says it shows."""
+"""The examples run as they stand, and show and make what they say."""
 
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+TESTS = Path(__file__).parents[1]
+EXAMPLES = TESTS.parent / "examples"
+RUN_BY = {"minimal.py": "unit/test_examples.py", "swe_tasks.py": "envs/test_swe_example.py"}
+"""`make test-envs` runs the second one, which fetches packages; here it is asked what it would do."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +26,28 @@ def shown() -> str:
 
 
 def test_there_is_no_example_that_no_test_runs() -> None:
-    assert {path.name for path in EXAMPLES.iterdir() if path.suffix} == {"minimal.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(RUN_BY)
+    for name, test in RUN_BY.items():
+        assert f'/ "{name}")' in (TESTS / test).read_text(), f"{test} runs no {name}"
+
+
+def test_the_recipe_for_swe_tasks_says_what_it_takes_and_refuses_what_it_has_not() -> None:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "swe_tasks.py")]
+    told = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+    assert {"--num", "--parallel", "--seed", "--only"} <= set(re.findall(r"--[a-z]+", told))
+    refused = subprocess.run([*command, "out", "--only", "nosuch"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    known = re.search(r"invalid choice: 'nosuch' \(choose from (.+)\)", refused.stderr)
+    assert known is not None
+    assert len(known[1].split(", ")) >= 6
+
+
+def test_no_package_of_the_recipe_is_both_trained_on_and_held_out() -> None:
+    packages = runpy.run_path(str(EXAMPLES / "swe_tasks.py"))["PACKAGES"]
+    splits = {package.name: package.split for package in packages}
+    assert len(splits) == len(packages)
+    assert set(splits.values()) == {"train", "held_out"}
+    assert 10 * len(packages) >= 60, "with --num as it is"
 
 
 def test_the_example_is_one_page() -> None:

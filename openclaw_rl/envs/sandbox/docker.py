@@ -1,4 +1,6 @@
-"""A `BoxSpec` that names an image -> a container of Docker, by its command line. Nothing else of Docker is used.
+"""A `BoxSpec` -> a container of Docker, by its command line. Nothing else of Docker is used.
+
+A box of this machine's programs is a container too: of an image that holds next to nothing, with /usr bound into it.
 
 A container lives as long as a `docker run` of ours that it reads from: whoever kills this process ends it too, as the
 pipe closes. What is left by an engine that was away is removed when the next sandbox is made.
@@ -13,26 +15,25 @@ import asyncio
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import BoxSpec
-from openclaw_rl.envs.sandbox.commands import ENV, BoxCommands
+from openclaw_rl.envs.sandbox.commands import BoxCommands
 from openclaw_rl.envs.sandbox.docker_cli import ASK_S, docker, told
+from openclaw_rl.envs.sandbox.docker_door import DockerDoor
 from openclaw_rl.envs.sandbox.docker_files import FILE_S, copy_tree_out, read_file
+from openclaw_rl.envs.sandbox.docker_images import has_machine_programs, image_of
+from openclaw_rl.envs.sandbox.docker_options import LABEL, box_options, maker_of
 from openclaw_rl.envs.sandbox.files import checked_path
 from openclaw_rl.envs.sandbox.output import Output, output_pipe
 from openclaw_rl.errors import EnvError, TaskError
 
 _START_S = 120.0
-_PULL_S = 3600.0
-_LABEL = "openclaw-rl.maker"
 _TAIL = 2000
 
-_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "NET_BIND_SERVICE", "SETGID", "SETUID")
 _LIVE = 'mkdir -p -- "$1" && echo ready && exec cat >/dev/null'
 _BEGIN = 'echo $$; exec "$@"'
 """A command says which process it is, so that it can be ended: killing `docker exec` leaves it running."""
@@ -64,7 +65,7 @@ class DockerSandbox:
         if self._is_proven:
             return ""
         if shutil.which("docker") is None:
-            return "Docker is not installed; remedy: install it, or bring the image's files as a folder"
+            return "Docker is not installed; remedy: install it"
         try:
             asked = docker("version", "--format", "{{.Server.Version}}", timeout_s=ASK_S)
             if asked.returncode:
@@ -78,7 +79,7 @@ class DockerSandbox:
     async def start(self, spec: BoxSpec) -> DockerBox:
         if reason := await asyncio.to_thread(self.lacks):
             raise EnvError(f"no box can be made here: {reason}")
-        image = await asyncio.to_thread(_image_of, spec)
+        image = await asyncio.to_thread(image_of, spec)
         box = DockerBox(spec, f"openclaw-rl-{os.getpid()}-{secrets.token_hex(6)}")
         try:
             await box.open(image)
@@ -96,13 +97,14 @@ class DockerBox(BoxCommands):
         self._spec = spec
         self.container = container
         self._life: asyncio.subprocess.Process | None = None
+        self._door: DockerDoor | None = None
         self._closing: asyncio.Task[None] | None = None
 
     async def open(self, image: str) -> None:
         for place, tree in self._spec.trees.items():
             if not await asyncio.to_thread(tree.is_dir):
                 raise TaskError(f"{tree} is to be in a box at {place}, and is no folder")
-        arguments = [*_options(self._spec, self.container), image, "-c", _LIVE, "live", self._spec.workdir]
+        arguments = [*box_options(self._spec, self.container), image, "-c", _LIVE, "live", self._spec.workdir]
         self._life = await asyncio.create_subprocess_exec(
             *("docker", *arguments), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -119,6 +121,9 @@ class DockerBox(BoxCommands):
             await self._ask("cp", f"{tree}/.", f"{self.container}:{place}")
         if (await asyncio.to_thread(docker, "exec", self.container, "test", "-x", "/bin/bash")).returncode == 0:
             self._program = "/bin/bash"
+        if self._spec.gateway and has_machine_programs():
+            self._door = DockerDoor(self.container)
+            await self._door.open(self._spec.gateway)
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
         self.check_open()
@@ -151,6 +156,8 @@ class DockerBox(BoxCommands):
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        if self._door is not None:
+            await self._door.close()
         if self._life is None:
             return
         with suppress(EnvError):  # it is gone, or the engine is
@@ -238,67 +245,13 @@ class DockerCommand:
         return code
 
 
-def is_image(spec: BoxSpec) -> bool:
-    """Whether a box of it is Docker's to make. A layer of Docker's is a file: what is in a folder, an agent wrote."""
-    return bool(spec.image) or (bool(spec.layers) and spec.layers[-1].is_file())
-
-
-def _options(spec: BoxSpec, container: str) -> list[str]:
-    limits = spec.limits
-    options = ["run", "--rm", "--interactive", "--init", "--pull", "never", "--entrypoint", "/bin/sh"]
-    options += ["--name", container, "--label", f"{_LABEL}={_maker(os.getpid())}"]
-    options += ["--hostname", "box", "--user", "0:0", "--workdir", "/"]
-    options += ["--network", "none" if spec.network == "none" else "bridge"]
-    options += ["--memory", f"{limits.memory_mb}m", "--memory-swap", f"{limits.memory_mb}m"]
-    options += ["--pids-limit", str(limits.processes), "--ulimit", "core=0"]
-    options += ["--ulimit", f"fsize={limits.disk_mb << 20}"]  # of each file: only some engines can limit a disk
-    options += ["--cap-drop", "ALL", *(part for name in _CAPABILITIES for part in ("--cap-add", name))]
-    options += ["--security-opt", "no-new-privileges"]
-    for name, value in {**ENV, **spec.env}.items():
-        options += ["--env", f"{name}={value}"]
-    for place, path in spec.read_only.items():
-        options += ["--mount", f"type=bind,source={path.absolute()},target={place},readonly"]
-    return options
-
-
-def _image_of(spec: BoxSpec) -> str:
-    """There at the engine when this returns. Blocking, for as long as it takes to fetch it."""
-    if spec.gateway and spec.read_only:  # without programs of a harness, nobody in the box asks for the gateway
-        raise TaskError(
-            "a box of Docker has no way to the gateway; remedy: a harness that acts from outside (builtin), or the "
-            "image's files as a folder, for a box of bubblewrap"
-        )
-    if any("," in str(path) or '"' in str(path) for path in (*spec.read_only, *spec.read_only.values())):
-        raise TaskError("Docker binds no path that has a comma or a quotation mark in it")
-    image = spec.image
-    if spec.layers:
-        if not is_image(spec):
-            raise TaskError(f"{spec.layers[-1]} is no layer of Docker's; bubblewrap takes folders of layers")
-        image = spec.layers[-1].read_text()
-    if not image or image.startswith("-"):
-        raise TaskError(f"a box of Docker is made of an image, got {image!r}")
-    if docker("image", "inspect", image).returncode == 0:
-        return image
-    try:
-        pulled = docker("pull", "--quiet", image, timeout_s=_PULL_S)
-    except subprocess.TimeoutExpired:
-        raise TaskError(f"the image {image} was not fetched within {_PULL_S:g} s") from None
-    if pulled.returncode:
-        raise TaskError(f"the image {image} cannot be fetched: {told(pulled)}")
-    return image
-
-
-def _maker(process: int | str) -> str:
-    return f"{socket.gethostname()}:{process}"
-
-
 def _sweep() -> None:
     """Removes containers whose maker was a process of this machine that is gone."""
-    listed = docker("ps", "--all", "--filter", f"label={_LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{_LABEL}"}}}}')
+    listed = docker("ps", "--all", "--filter", f"label={LABEL}", "--format", f'{{{{.ID}}}} {{{{.Label "{LABEL}"}}}}')
     for line in listed.stdout.decode().splitlines():
         container, _, maker = line.partition(" ")
         process = maker.rpartition(":")[2]
-        if maker == _maker(process) and not _is_alive(int(process)):
+        if maker == maker_of(process) and not _is_alive(int(process)):
             docker("rm", "--force", "--volumes", container)
 
 

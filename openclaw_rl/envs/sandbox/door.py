@@ -1,7 +1,7 @@
 """The way from a box to the gateway, and to nothing else: bytes go to and fro as they come, so that answers stream.
 
 A box's process 1 listens on its loopback before any program runs there, and hands the listening socket to us. So what
-connects in the box is accepted here, although the box has no network.
+connects in the box is accepted here, although the box has no network. Beside a container it is a Unix socket.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ class GatewayDoor:
         host, port, is_encrypted = gateway_address(url)
         door = cls(host, port, is_encrypted=is_encrypted)
         listener.setblocking(False)
-        door._server = await asyncio.start_server(door._pass, sock=listener)
+        start = asyncio.start_unix_server if listener.family == socket.AF_UNIX else asyncio.start_server
+        door._server = await start(door._pass, sock=listener)
         return door
 
     async def close(self) -> None:

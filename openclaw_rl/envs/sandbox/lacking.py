@@ -27,7 +27,7 @@ _SWITCHES = {
 def missing_programs() -> str:
     """Empty where nothing speaks against trying."""
     if not sys.platform.startswith("linux"):
-        return "bubblewrap needs Linux; remedy: run environments where Docker runs"
+        return "bubblewrap needs Linux; remedy: `openclaw-rl env serve` on a machine that has it"
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed; remedy: apt-get install bubblewrap (dnf install, pacman -S, apk add)"
     return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -13,11 +14,12 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
-from openclaw_rl.envs.sandbox.box import BoxLimits, BoxSpec
+from openclaw_rl.envs.sandbox.box import GATEWAY_IN_THE_BOX, Box, BoxLimits, BoxSpec
 from openclaw_rl.envs.sandbox.docker import DockerBox, DockerSandbox
 from openclaw_rl.envs.sandbox.making import EitherSandbox, make_sandbox
 from openclaw_rl.errors import EnvError, TaskError
@@ -47,6 +49,18 @@ class Engine:
     def asked(self, verb: str) -> list[list[str]]:
         lines = map(json.loads, (self.state / "log").read_text().splitlines())
         return [line for line in lines if line[0] == verb]
+
+
+class LackingSandbox:
+    """Of a machine on which bubblewrap makes no box."""
+
+    name = "lacking"
+
+    def lacks(self) -> str:
+        return "there is none; remedy: get it"
+
+    async def start(self, spec: BoxSpec) -> Box:
+        raise AssertionError(f"nobody asks for a box of {spec}")
 
 
 @pytest_asyncio.fixture
@@ -212,8 +226,7 @@ async def test_what_no_box_can_be_is_refused(engine: Engine) -> None:
     for spec, why in (
         ({"image": "none:1"}, "none:1 cannot be fetched: .*manifest"),
         ({"image": "--privileged"}, "made of an image"),
-        ({"image": ""}, "made of an image"),
-        ({"gateway": "http://127.0.0.1:1", "read_only": {"/opt": Path("/usr")}}, "no way to the gateway"),
+        ({"read_only": {"/opt": Path("/nonesuch")}}, "is not there"),
         ({"read_only": {"/a,b": Path("/usr")}}, "comma"),
         ({"trees": {"/app": Path("/nonesuch")}}, "no folder"),
     ):
@@ -249,5 +262,69 @@ async def test_images_go_to_docker_and_all_else_to_bubblewrap(engine: Engine, tm
     assert isinstance(layered, DockerBox)
     for box in (plain, image, layered):
         await box.close()
+
+
+async def test_a_box_of_this_machines_programs(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "file").write_text("mine")
+    box = await engine.open(image="", trees={"/app": tmp_path / "tree"}, workdir="/app")
+    ran = await box.run("cat file; git --version; ls -d /root /tmp; head -1 /etc/passwd; ls /work", timeout_s=30)
+    assert re.fullmatch(r"minegit version .*\n/root\n/tmp\nroot:x:0:0:root:/root:/bin/bash\n", ran.output)
+    for shown in ("/usr/new", "/bin/new"):
+        assert (await box.run(f"touch {shown}", timeout_s=30)).exit_code != 0
+    assert "source=/usr,target=/usr,readonly" in " ".join(engine.asked("run")[0])
+    await engine.open(image="")
+    (made,) = engine.asked("import")
+    assert made[:2] == ["import", "-"], "once for all boxes"
+
+
+@pytest.mark.parametrize("network", ["none", "full"])
+async def test_programs_in_a_box_reach_the_gateway_and_nothing_else_of_ours(engine: Engine, network: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readline()
+        writer.write(asked.upper() * 50_000)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    box = await engine.open(image="", gateway=f"http://127.0.0.1:{port}", network=network)
+    place = urlsplit(GATEWAY_IN_THE_BOX)
+    ask = f"exec 3<>/dev/tcp/{place.hostname}/{place.port}; echo hello >&3; cat <&3 | sort -u; "
+    for _ in range(2):
+        assert await box.run(f"{ask}", timeout_s=30) == Ran(exit_code=0, output="HELLO\n")
+    assert (await box.run(f"exec 3<>/dev/tcp/127.0.0.1/{port}", timeout_s=30)).exit_code != 0
+    assert (await box.run("ls /run/openclaw-rl", timeout_s=30)).exit_code != 0
+    await box.close()
+    server.close()
+    _, door = engine.asked("run")
+    assert f"--network container:{box.container}" in " ".join(door)
+    assert not {"--hostname", "--cap-add"}.intersection(door)
+
+
+async def test_without_bubblewrap_docker_makes_all_boxes(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    either = EitherSandbox(LackingSandbox(), DockerSandbox())
+    assert either.lacks() == ""
+    assert either.name == "docker"
+    box = await either.start(BoxSpec())
+    assert isinstance(box, DockerBox)
+    assert (await box.run("echo well", timeout_s=30)).output == "well\n"
+    await box.close()
+
+
+async def test_without_either_one_sentence_names_both_remedies(engine: Engine) -> None:
+    (engine.state / "engine-is-down").touch()
+    either = EitherSandbox(LackingSandbox(), DockerSandbox())
+    told = either.lacks()
+    assert told.startswith("there is none; remedy: get it; or else with Docker: no Docker engine answers: ")
+    assert told.endswith("remedy: start it, or allow this account to use it")
+    with pytest.raises(EnvError, match="no box can be made here: there is none; remedy: get it; or else with Docker"):
+        await either.start(BoxSpec())
+    (engine.state / "engine-is-down").unlink()
+    assert either.lacks() == "", "as soon as there is one"
+
+
+def test_a_kind_may_be_asked_for(tmp_path: Path) -> None:
     assert make_sandbox(tmp_path, kind="docker").name == "docker"
     assert make_sandbox(tmp_path, kind="bubblewrap").name == "bubblewrap"
