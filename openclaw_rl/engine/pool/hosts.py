@@ -31,6 +31,8 @@ def is_pool(config: EngineConfig) -> bool:
 
 def check_pool(config: EngineConfig) -> None:
     """`ConfigError` for a pool that cannot be."""
+    if config.urls and config.url is not None:
+        raise ConfigError("engine.url names one server and engine.urls several; give one of both")
     if config.urls and config.replicas > 1:
         raise ConfigError(
             f"engine.urls names {len(config.urls)} servers that run already, and engine.replicas={config.replicas} "

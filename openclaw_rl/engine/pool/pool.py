@@ -54,6 +54,7 @@ class Pool:
             full_weights=all(one.full_weights for one in every),
             has_weights=all(one.has_weights for one in every),
             hidden=all(one.hidden for one in every),
+            logprobs_changed_by=frozenset().union(*(one.logprobs_changed_by for one in every)),
         )
 
     @property

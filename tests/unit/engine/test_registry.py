@@ -156,6 +156,7 @@ def test_each_of_several_engines_gets_a_gpu() -> None:
         ({"replicas": 2, "gpu_ids": (0, 1, 2)}, "name as many GPUs as there are engines"),
         ({"replicas": 2, "urls": ("http://a", "http://b")}, "give one of both"),
         ({"urls": ("http://me:secret@a:1/x", "http://me:secret@a:1/x")}, r"names a:1/x twice"),
+        ({"type": "vllm", "url": "http://a:1", "urls": ("http://b:1",)}, "give one of both"),
         ({"type": "scripted", "urls": ("http://a",)}, "engine.replicas starts several"),
     ],
 )
