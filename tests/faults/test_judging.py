@@ -49,7 +49,7 @@ REACTIONS = (
     (USER, "No, shorter please."),
     (USER, "Perfect, thank you!"),
     (TOOL, "Traceback (most recent call last):\nFileNotFoundError: no such file: notes.txt"),
-    (USER, "I will be back at noon."),
+    (USER, "And the next one?"),
     (USER, "That's wrong, use French instead."),
 )
 
