@@ -376,11 +376,14 @@ class EpisodeDesk(Protocol):
     """Where attempts begin and end, in the process that writes the store.
 
     `begin` gives the key of the attempt: what comes in with it belongs to the episode, and teaches its line if it is
-    to `learn`. A `version` answers instead of the live one. `end` takes the key back, closes the episode's sessions and
-    stores how it ended; `report`, what the grader said, follows the attempt's last answer.
+    to `learn`. A `version` answers instead of the live one, and `heard` is told of each main turn that is stored. `end`
+    takes the key back, closes the episode's sessions and stores how it ended; `report`, what the grader said, follows
+    the attempt's last answer.
     """
 
-    async def begin(self, episode: Episode, *, learn: bool, version: str = "") -> Door: ...
+    async def begin(
+        self, episode: Episode, *, learn: bool, version: str = "", heard: Callable[[Turn], None] | None = None
+    ) -> Door: ...
 
     async def end(self, outcome: Outcome, *, report: str = "") -> None: ...
 

@@ -3,7 +3,8 @@
     desk.begin ─▶ room.open ─▶ harness.attempt ─▶ room.evaluate ─▶ desk.end
 
 Whatever happens, the room is closed and the desk hears of the end: a failed environment is an outcome of its own, and
-so is an attempt that was cancelled. Knows nothing of groups, and of no turn: the key says which belong to the attempt.
+so is an attempt that was cancelled. Knows nothing of groups, and looks for no turn: the key says which belong to the
+attempt, and the desk tells of them where somebody watches.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from openclaw_rl.envs.harness.builtin import BuiltinAgent
 from openclaw_rl.envs.leases.leased import LeasedRoom
 from openclaw_rl.envs.orders import Attempted
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.protocols import EnvServer, EpisodeDesk, Harness, Room
-from openclaw_rl.types import Episode, Grade, Json, Observation, Opening, Outcome, Ran, TaskRef, ToolCall
+from openclaw_rl.types import Episode, Grade, Json, Observation, Opening, Outcome, Ran, TaskRef, ToolCall, Turn
 
 Tell = Callable[[Mapping[str, Json]], None]
 """Hears what happens, as JSON objects."""
+
+_TURN_CHARS = 400
+"""What is told of a turn's words, and of each call's arguments."""
 
 STOPPED = "the collection was stopped"
 
@@ -47,9 +52,11 @@ class Attempter:
         """`programs`: the name by which the room's server knows the harness. `version` answers instead of the live one;
         `tell` hears each step. `TaskError` for a task that is none."""
         began = self.clock()
-        door = await self.desk.begin(episode, learn=learn, version=version)
+        watch = _Watch(episode, tell)
+        heard = None if tell is None or harness.name == BuiltinAgent.name else watch.hear
+        door = await self.desk.begin(episode, learn=learn, version=version, heard=heard)
         leased = LeasedRoom(self.server, task, request_id=episode.id, gateway=door.url, harness=programs)
-        room = _WatchedRoom(leased, episode, tell)
+        room = _WatchedRoom(leased, watch)
         grade, ended = Grade(failure=STOPPED), ""
         try:
             opening = await room.open()
@@ -78,13 +85,32 @@ class Attempter:
         )
 
 
+class _Watch:
+    """Tells of one attempt, where somebody wants to know."""
+
+    def __init__(self, episode: Episode, tell: Tell | None) -> None:
+        self._episode = episode
+        self._tell = tell
+        self._num_turns = 0
+
+    def say(self, what: Mapping[str, Json]) -> None:
+        if self._tell is not None:
+            self._tell({"step": {"task": self._episode.task, "attempt": self._episode.attempt, **what}})
+
+    def hear(self, turn: Turn) -> None:
+        """A turn of a program, whose calls no room sees."""
+        self._num_turns += 1
+        message = turn.message
+        calls = [{"name": one.name, "arguments": one.arguments[:_TURN_CHARS]} for one in message.tool_calls]
+        self.say({"turn": {"number": self._num_turns, "said": message.content[:_TURN_CHARS], "calls": calls}})
+
+
 class _WatchedRoom:
     """The room, counting its steps and telling of them."""
 
-    def __init__(self, room: Room, episode: Episode, tell: Tell | None) -> None:
+    def __init__(self, room: Room, watch: _Watch) -> None:
         self._room = room
-        self._episode = episode
-        self._tell = tell
+        self._say = watch.say
         self.num_steps = 0
 
     async def open(self) -> Opening:
@@ -112,7 +138,3 @@ class _WatchedRoom:
 
     async def close(self) -> None:
         await asyncio.shield(self._room.close())
-
-    def _say(self, what: dict[str, Json]) -> None:
-        if self._tell is not None:
-            self._tell({"step": {"task": self._episode.task, "attempt": self._episode.attempt, **what}})

@@ -45,7 +45,8 @@ class Collected:
     ) -> None:
         self._console = console
         self._last_words = last_words
-        self._submitted: set[tuple[str, int]] = set()
+        self._shown: set[tuple[str, int]] = set()
+        """Attempts whose last words need not be told again."""
         self._bars = bars
         self._order = order
         self._bar = bars.add_task("attempts", total=order.num_groups * order.group_size)
@@ -59,8 +60,8 @@ class Collected:
         match line:
             case {"step": step}:
                 show_step(self._console, step)
-                if step.get("call", {}).get("name") == SUBMIT:  # that shows the words already
-                    self._submitted.add((step["task"], step["attempt"]))
+                if "turn" in step or step.get("call", {}).get("name") == SUBMIT:  # that shows the words already
+                    self._shown.add((step["task"], step["attempt"]))
             case {"attempt": raw}:
                 self.made.append(Attempted.from_json(raw))
                 self._bars.update(self._bar, advance=1, description=self._summary())
@@ -81,8 +82,8 @@ class Collected:
                 self._console.print(f"{text}\n", markup=False)
 
     def _show_words(self, made: Attempted) -> None:
-        if (made.task, made.attempt) in self._submitted:
-            self._submitted.remove((made.task, made.attempt))
+        if (made.task, made.attempt) in self._shown:
+            self._shown.remove((made.task, made.attempt))
         elif words := self._last_words(made).strip():
             _show(self._console, f"{made.task} #{made.attempt + 1}  said:", words, "cyan")
 
@@ -144,6 +145,10 @@ def show_step(console: Console, step: dict[str, Any]) -> None:
             _show(console, f"{who}  task:", instruction, "bold")
         case {"call": {"name": name, "arguments": arguments}}:
             _show(console, f"{who}  → {one_line(name, _NAME_CHARS)}", _plain(arguments), "cyan")
+        case {"turn": {"number": number, "calls": [{"name": name, "arguments": arguments}, *_]}}:
+            _show(console, f"{who}  turn {number} → {one_line(name, _NAME_CHARS)}", _plain(arguments), "cyan")
+        case {"turn": {"number": number, "said": said}}:
+            _show(console, f"{who}  turn {number} said:", said, "cyan")
         case {"seen": seen, "is_error": is_error}:
             _show(console, f"{who}  ←", seen, "red" if is_error else "dim")
         case {"ran": output, "exit_code": code}:

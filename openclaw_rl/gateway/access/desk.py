@@ -8,14 +8,14 @@ began it; `recover` ends those of an earlier one.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from openclaw_rl.gateway.access.auth import KeyRing, new_key
 from openclaw_rl.gateway.answer.exchange import Gateway
 from openclaw_rl.gateway.sessions.placement import Ended
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.types import AtWork, Door, Episode, Message, NextState, Outcome
+from openclaw_rl.types import AtWork, Door, Episode, Message, NextState, Outcome, Turn
 
 INTERRUPTED = "the server stopped in the middle of the attempt"
 
@@ -40,13 +40,17 @@ class AttemptDesk:
             await self._lessons.put_outcome(Outcome(episode=episode.id, failure=INTERRUPTED, ended_at=time.time()))
         return len(left)
 
-    async def begin(self, episode: Episode, *, learn: bool, version: str = "") -> Door:
+    async def begin(
+        self, episode: Episode, *, learn: bool, version: str = "", heard: Callable[[Turn], None] | None = None
+    ) -> Door:
         key, secret = new_key(episode.id, time.time(), label=f"attempt {episode.attempt} at {episode.task}")
         await self._lessons.put_episode(episode)
         if (earlier := self._key_ids.get(episode.id)) is not None:
             self._keys.remove(earlier)
         self._keys.add(key, AtWork(episode=episode, learn=learn))
         self._key_ids[episode.id] = key.id
+        if heard is not None:
+            self._gateway.watched[episode.id] = heard
         model = f"{self._model}@{version}" if version else self._model
         return Door(url=await self._listens_at, key=secret, model=model)
 
@@ -54,6 +58,7 @@ class AttemptDesk:
         if (key := self._key_ids.pop(outcome.episode, None)) is not None:
             self._keys.remove(key)
         gateway = self._gateway
+        gateway.watched.pop(outcome.episode, None)
         sessions = gateway.sessions.open_of(outcome.episode)
         await gateway.take_back(sessions)
         ended = [found for name in sessions if (found := gateway.sessions.end(name)) is not None]

@@ -127,6 +127,8 @@ class Gateway:
     shares: Shares = field(default_factory=Shares)
     leaving: set[str] = field(default_factory=set)
     """Ended sessions that are being deleted: nobody takes them up again."""
+    watched: dict[str, Callable[[Turn], None]] = field(default_factory=dict)
+    """By episode: who hears of its main turns as they are stored."""
     salts: CacheSalts = field(default_factory=CacheSalts)
     logprobs_changed_by: frozenset[str] = frozenset()
     """As the engine's `Capabilities` say."""
@@ -512,6 +514,11 @@ class Exchange:
             retrievable=self._request.retrievable,
         )
 
+    def _tell_watcher(self, turn: Turn) -> None:
+        episode = self._identity.episode
+        if episode is not None and turn.kind == "main" and (hear := self._gateway.watched.get(episode.id)) is not None:
+            hear(turn)
+
     async def _write(self, turns: list[Turn]) -> None:
         store, sessions, placement = self._gateway.store, self._gateway.sessions, self._placement
         context = [store.put_session(replace(placement.session, last_seen_at=time.time()))]
@@ -524,6 +531,7 @@ class Exchange:
                 continue
             aborted = turn.completion.finish_reason in ("abort", "error")
             sessions.finished(choice.turn, placement.trace.then(turn.message), aborted=aborted)
+            self._tell_watcher(turn)
             self._gateway.memory.put(
                 turn.id,
                 TurnTokens.of(turn, self._prompt.context),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from openclaw_rl.envs.leases.rooms import LocalEnvServer
 from openclaw_rl.envs.orders import Attempted, CollectOrder, ExamOrder, Tried
 from openclaw_rl.errors import EnvError, TaskError
 from openclaw_rl.protocols import Room
-from openclaw_rl.types import Door, EndOfAttempt, Episode, Json, Opening, Outcome, Task, TaskRef
+from openclaw_rl.types import Door, EndOfAttempt, Episode, Json, Opening, Outcome, Task, TaskRef, ToolCall, Turn
+from tests.factories.turns import make_turn
 from tests.fakes.environments import NO_PROGRAMS, CountingEnvironment, call_of
 
 
@@ -26,8 +27,13 @@ class FakeDesk:
 
     begun: dict[str, tuple[Episode, bool, str]] = field(default_factory=dict)
     ended: dict[str, tuple[Outcome, str]] = field(default_factory=dict)
+    heard: dict[int, Callable[[Turn], None]] = field(default_factory=dict)
 
-    async def begin(self, episode: Episode, *, learn: bool, version: str = "") -> Door:
+    async def begin(
+        self, episode: Episode, *, learn: bool, version: str = "", heard: Callable[[Turn], None] | None = None
+    ) -> Door:
+        if heard is not None:
+            self.heard[episode.attempt] = heard
         self.begun[episode.id] = (episode, learn, version)
         return Door(url="http://gateway", key=f"key-{episode.id}", model=f"m@{version}" if version else "m")
 
@@ -163,6 +169,33 @@ async def test_whoever_wants_to_see_steps_is_told_of_each(bench: Bench) -> None:
     await bench.collect(names=("count",), num_episodes=2, tell_steps=True)
     steps = [line["step"] for line in bench.told if "step" in line]
     assert {next(key for key in step if key not in ("task", "attempt")) for step in steps} == {"begins", "call", "seen"}
+
+
+async def test_the_turns_of_a_program_are_told_by_its_desk(bench: Bench) -> None:
+    await bench.collect(names=("count",), num_episodes=2, tell_steps=True)
+    bench.told.clear()
+    called = make_turn(0, text="I look.")
+    call = ToolCall(id="c", name="exec", arguments='{"command": "ls"}')
+    bench.desk.heard[1](replace(called, message=replace(called.message, tool_calls=(call,))))
+    bench.desk.heard[1](make_turn(1, text="Done. " + 1000 * "x"))
+    first, second = [line["step"] for line in bench.told]
+    assert (first["task"], first["attempt"]) == ("count", 1)
+    calls = [{"name": "exec", "arguments": '{"command": "ls"}'}]
+    assert first["turn"] == {"number": 1, "said": "I look.", "calls": calls}
+    assert second["turn"] == {"number": 2, "said": "Done. " + 394 * "x", "calls": []}
+
+
+async def test_nobody_hears_of_turns_who_did_not_ask_or_sees_the_steps(bench: Bench) -> None:
+    await bench.collect(names=("count",), num_episodes=2)
+    assert not bench.desk.heard
+    builtin = Actor()
+    builtin.name = "builtin"
+    order = CollectOrder(
+        tried=Tried(environment="counting"), run="again", num_episodes=1, group_size=1, tell_steps=True
+    )
+    await bench.collector(builtin).collect(order, bench.told.append)
+    assert any("step" in line for line in bench.told)
+    assert not bench.desk.heard
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,11 @@ def attempted(grade: Grade, *, ended: str = "finished", num_steps: int = 1) -> A
             'count #1  → view {"path": "a", "start": 2}',
         ),
         ({"call": {"name": "view", "arguments": "no [red]JSON"}}, "count #1  → view no [red]JSON"),
+        ({"turn": {"number": 2, "said": "All\ndone.", "calls": []}}, "count #1  turn 2 said: All done."),
+        (
+            {"turn": {"number": 1, "said": "I look.", "calls": [{"name": "exec", "arguments": '{"command": "ls"}'}]}},
+            "count #1  turn 1 → exec ls",
+        ),
         ({"seen": "a\nb", "is_error": False}, "count #1  ← a b"),
         ({"ran": "out", "exit_code": 3}, "count #1  ran (exit 3): out"),
         ({"ran": "out", "exit_code": None}, "count #1  ran (stopped at its time limit): out"),
@@ -92,10 +97,14 @@ def test_what_an_agent_said_at_last_is_shown_unless_it_was_submitted() -> None:
         told.hear({"attempt": attempted(Grade(reward=-1.0), num_steps=0).to_json()})
         told.hear({"step": {"task": "count", "attempt": 1, "call": {"name": "submit", "arguments": "3"}}})
         told.hear({"attempt": attempted(Grade(reward=1.0, share=1.0)).to_json()})
+        told.hear({"step": {"task": "count", "attempt": 1, "turn": {"number": 1, "said": "Yes.", "calls": []}}})
+        told.hear({"attempt": attempted(Grade(reward=1.0, share=1.0)).to_json()})
     assert text(console).splitlines() == [
         "count #2  said: It is done.",
         "count #2  ✗ reward -1.00  no call  1.2 s",
         "count #2  → submit 3",
+        "count #2  ✓ reward 1.00  1 call  1.2 s",
+        "count #2  turn 1 said: Yes.",
         "count #2  ✓ reward 1.00  1 call  1.2 s",
     ]
 

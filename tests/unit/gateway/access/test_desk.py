@@ -24,7 +24,7 @@ from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.store import SqliteStore
-from openclaw_rl.types import Door, Episode, Outcome, Session, Skip, line_of
+from openclaw_rl.types import Door, Episode, Outcome, Session, Skip, Turn, line_of
 from tests.fakes.hosts import AlwaysThere
 
 SAYS_HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
@@ -89,6 +89,24 @@ async def test_what_comes_in_with_the_key_belongs_to_the_attempt_and_teaches_its
         episode(),
         Outcome(episode="e-0", reward=1.0, ended_at=5.0),
     )
+
+
+async def test_who_watches_hears_of_each_main_turn_when_it_is_stored(place: Place) -> None:
+    heard: list[Turn] = []
+    door = await place.desk.begin(episode(), learn=True, heard=heard.append)
+    other = await place.desk.begin(episode(1), learn=True)
+    await place.ask(door.key)
+    (turn,) = heard
+    kept = await place.store.lessons.get_turn(turn.session, turn.index)
+    assert kept is not None
+    assert (kept.message, kept.kind) == (turn.message, "main")
+    async with httpx.AsyncClient(base_url=place.url, timeout=30) as client:
+        for key, kind in ((door.key, "side"), (other.key, "main")):
+            headers = {"x-api-key": key, "x-turn-type": kind}
+            assert (await client.post("/v1/chat/completions", json=SAYS_HI, headers=headers)).is_success
+    await place.desk.end(Outcome(episode="e-0", reward=1.0, ended_at=5.0))
+    assert heard == [turn]
+    assert not place.gateway.watched
 
 
 async def test_an_attempt_that_is_not_to_learn_is_kept_from_training(place: Place) -> None:
