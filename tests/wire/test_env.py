@@ -1,20 +1,21 @@
-"""`env run` beside the running system: a group that teaches, what the server hears of, and how it goes on."""
+"""`env run` beside the running system: a group that teaches, what the server hears of, and how it goes on.
+
+What takes a server of its own, or many commands, is in `tests/envs/test_commands.py`.
+"""
 
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.fakes.boxes import sandbox_or_skip
 from tests.pages import DOCS, blocks
 from tests.server import Server
 from tests.wire.asking import reader, replies
-from tests.wire.test_demo import command, run, until_said
+from tests.wire.test_demo import run
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -45,7 +46,6 @@ def test_a_group_is_attempted_and_what_the_command_uses_itself_is_no_setting_of_
     assert sorted(one.attempt for one in tried if one is not None) == [0, 1]
 
     on = ("--run", told["run"])
-    assert json.loads(run(*words, *on, cwd=tmp_path)[0])["counts"] == {"groups_before": 1}
     assert "nothing is left to attempt" in run(*[one for one in words if one != "--json"], *on, cwd=tmp_path)[0]
 
     _, err = run(*words, "rollout.max_turns=3", cwd=tmp_path, status=2)
@@ -76,36 +76,10 @@ def test_an_agent_that_is_not_installed_is_told_before_anything_is_attempted(ser
     assert err.endswith("run `openclaw-rl env install codex`\n")
 
 
-@pytest.mark.parametrize("words", [("run", "nosuch"), ("run", "nosuch", "--demo"), ("check", "--track", "nosuch", "x")])
-def test_an_unknown_track_is_one_line(server: Server, tmp_path: Path, words: tuple[str, ...]) -> None:
-    more = () if "--demo" in words else ("--data-dir", server.data_dir)
-    _, err = run("env", *words, *more, cwd=tmp_path, status=1 if more and "run" in words else 2)
+def test_an_unknown_track_is_one_line(server: Server, tmp_path: Path) -> None:
+    _, err = run("env", "run", "nosuch", "--data-dir", server.data_dir, cwd=tmp_path, status=1)
     assert err.startswith("error: there is no environment 'nosuch'")
     assert err.count("\n") == 1
-
-
-def test_episodes_that_make_no_group_are_one_line(server: Server, tmp_path: Path) -> None:
-    _, err = run("env", "run", "terminal", "--num-episodes", "4", "--data-dir", server.data_dir, cwd=tmp_path, status=2)
-    assert err.startswith("error: 4 episodes are less than one group of 8: ask for more episodes")
-    assert err.count("\n") == 1
-
-
-def test_ctrl_c_says_how_to_go_on_and_that_goes_on(tmp_path: Path) -> None:
-    sandbox_or_skip(tmp_path / "boxes")
-    place = tmp_path / "data"
-    slow = ("engine.type=scripted", "engine.scripted.tokens_per_s=4", SOLVES)
-    words = ("env", "run", "terminal", "--task", "mkdir-12", *TWO, "--parallel-envs", "1", "--data-dir", str(place))
-    process = command(*words, "--show", *slow, cwd=tmp_path)
-    until_said(process.stdout, "task: ")
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    last = out.splitlines()[-1]
-    before, _, again = last.partition(": openclaw-rl ")
-    assert before == "stopped; go on with"
-    for word in words:
-        assert word in again
-    assert " --run terminal-" in again
 
 
 TRACK = next(block for block in blocks(DOCS / "environments.md", "python") if block.startswith("# my_track.py"))
@@ -133,20 +107,3 @@ def test_the_track_on_the_page_is_checked_attempted_and_compared(server: Server,
     assert list(compared["solved"]) == ["v0"], "of its own line, which has no version yet"
     asked = json.loads(reader(server).flag("tasks of env:backwards") or "{}")
     assert asked["environment"] == f"{tmp_path}/my_track.py:Backwards", "its gate finds it wherever the server runs"
-
-
-def test_a_track_is_served_to_whoever_speaks_openenv(server: Server, tmp_path: Path, track: str) -> None:
-    words = ("env", "serve", "--openenv", track, "--port", "0", "rollout.env_key=s3cret")
-    serving = command(*words, cwd=tmp_path, env={"PYTHONUNBUFFERED": "1"})
-    try:
-        assert serving.stdout is not None
-        line = serving.stdout.readline()
-        assert line.startswith("backwards as an OpenEnv server at http://127.0.0.1:"), line
-        url = line.split()[6].rstrip(",")
-        assert httpx.get(f"{url}/metadata").status_code == 401
-        told = httpx.get(f"{url}/metadata", headers={"Authorization": "Bearer s3cret"}).json()
-        assert told["name"] == "backwards"
-    finally:
-        serving.send_signal(signal.SIGINT)
-        serving.communicate(timeout=30)
-    assert serving.returncode == 0

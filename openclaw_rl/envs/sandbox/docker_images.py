@@ -17,6 +17,7 @@ from pathlib import Path
 
 from openclaw_rl.envs.sandbox.box import BoxSpec
 from openclaw_rl.envs.sandbox.docker_cli import docker, told
+from openclaw_rl.envs.sandbox.door import gateway_address
 from openclaw_rl.envs.sandbox.warden.base import make_base
 from openclaw_rl.envs.sandbox.warden.uids import Uids
 from openclaw_rl.errors import EnvError, TaskError
@@ -39,6 +40,8 @@ def is_image(spec: BoxSpec) -> bool:
 
 def image_of(spec: BoxSpec) -> str:
     """`TaskError` where there can be no such box."""
+    if spec.gateway:
+        gateway_address(spec.gateway)
     if not has_machine_programs() and spec.gateway and spec.read_only:
         raise TaskError("programs of a harness run in boxes on Linux alone; remedy: the harness `builtin`")
     if any("," in str(path) or '"' in str(path) for path in (*spec.read_only, *spec.read_only.values())):

@@ -227,6 +227,7 @@ async def test_what_no_box_can_be_is_refused(engine: Engine) -> None:
         ({"image": "none:1"}, "none:1 cannot be fetched: .*manifest"),
         ({"image": "--privileged"}, "made of an image"),
         ({"read_only": {"/opt": Path("/nonesuch")}}, "is not there"),
+        ({"image": "", "gateway": "ftp://there"}, "a box's gateway is http://HOST:PORT"),
         ({"read_only": {"/a,b": Path("/usr")}}, "comma"),
         ({"trees": {"/app": Path("/nonesuch")}}, "no folder"),
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from openclaw_rl.envs.sandbox.box import Sandbox
 from openclaw_rl.envs.sandbox.bubblewrap import BubblewrapSandbox
 from openclaw_rl.envs.tasks.harbor.attempt import HarborAttempt
 from openclaw_rl.envs.tasks.harbor.directory import read_task
@@ -54,7 +55,7 @@ def images(sandbox: BubblewrapSandbox, cache: Path) -> Images:
 class Attempts:
     """Begins attempts at tasks that are written for it; all are closed at the end."""
 
-    sandbox: BubblewrapSandbox
+    sandbox: Sandbox
     images: Images
     folder: Path
     stack: AsyncExitStack
