@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 COMMAND = """
-import asyncio, sys
+import asyncio, signal, sys
 from pathlib import Path
 from openclaw_rl.cli.own_server import own_server
 from openclaw_rl.config import StoreConfig
@@ -21,6 +21,7 @@ async def main():
         print("ready", flush=True)
         await asyncio.sleep(600)
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as in a terminal, whatever started the tests
 try:
     asyncio.run(main())
 except KeyboardInterrupt:

@@ -42,7 +42,13 @@ def test_anchors_have_a_loss_of_their_own_and_no_say_in_the_others(tiny: Path, t
 
 def test_every_metric_is_explained(tiny: Path, tmp_path: Path) -> None:
     trainer = TorchTrainer(tiny, device=torch.device("cpu"), dtype=torch.float32)
-    everything: dict[str, Any] = {"critic": True, "value_clip": True, "kl_coef": 0.1, "entropy_coef": 0.1}
+    everything: dict[str, Any] = {
+        "critic": True,
+        "value_clip": True,
+        "kl_coef": 0.1,
+        "entropy_coef": 0.1,
+        "distillation": "topk",  # the one that has a clip
+    }
     given, target = order(tmp_path, 1, **everything)
     given = replace(given, anchors=((1, 5, 6),), stop_token_ids=(2,), exercises=(exercise(),))
     reported = set(trainer.step(given, target).metrics)
