@@ -23,6 +23,7 @@ from openclaw_rl.views.versions import VersionView, counts_json, list_versions, 
 
 _WORDS = {
     "kl": "drift, nats a token",
+    "kl_turn": "drift on the worst replayed turn",
     "kl_prompt": "drift on the worst prompt",
     "length": "length, times",
     "tokens": "tokens an answer",
@@ -37,6 +38,7 @@ _WORDS = {
     "on_topic": "on topic",
     "towards_user": "towards the user, nats",
     "capability": "questions answered right",
+    "held_out": "held-out tasks done",
 }
 """What a person reads for each measure of a report."""
 
