@@ -32,6 +32,8 @@ async def test_two_servers_have_each_version_and_one_may_die(tiny: Path, tmp_pat
         running = asyncio.create_task(host.run())
         try:
             await host.wait_ready(60.0)
+            assert host.capabilities == host.members[0].host.capabilities
+            assert host.capabilities.logprobs_changed_by, "turns with top-p are not learned from"
             base = merge([delta async for delta in host.engine.generate(ask())])
             version = Publication(version="v1", weights=WeightsRef.of_folder(adapter, folder_sha256(adapter)))
             await host.engine.publish(version)

@@ -169,8 +169,19 @@ async def test_the_first_quick_check_asks_the_base_model_no_more_than_it_needs()
 async def test_a_check_does_not_wait_until_everything_is_measured_ahead() -> None:
     rig = rig_of(400)
     ahead = asyncio.create_task(rig.gate.prepare(None))
-    await asyncio.sleep(0)
+    while "v0" not in rig.engine.scored:  # noqa: ASYNC110 - the gate is at the questions, and tells nobody
+        await asyncio.sleep(0)
     report = await rig.quick()
     assert (report.reason, ahead.done()) == ("", False)
     await ahead
     assert rig.engine.scored.count("v0") / 4 == pytest.approx(400, abs=len(CHOSEN)), "and nothing was asked twice"
+
+
+async def test_a_short_answer_that_was_cut_is_no_whole_one() -> None:
+    rig = rig_of()
+    rig.engine.policies["v0"] = lambda q: " ".join(f"word{n}" for n in range(BEGUN_TOKENS + 9))
+    prober = rig.gate._tools.prober
+    begun, whole = await prober.begun("v0"), await prober.frozen("v0")
+    assert {(len(answer.token_ids), answer.is_cut) for answer in begun} == {(BEGUN_TOKENS, True)}
+    assert {len(whole[at].token_ids) for at in CHOSEN} == {len(whole[1].token_ids)}, "those begun before, like others"
+    assert len(whole[1].token_ids) > BEGUN_TOKENS
