@@ -157,7 +157,7 @@ async def run(
                 start("judge", judging.loop.run())
                 if trainer is not None:
                     rehearse = partial(trainer.rehearse, make_rehearsal(config, foundation.renderer))
-                    start("warm", _warm(lessons, judging.prepared, rehearse, idle_lines))
+                    start("warm", _warm(host, lessons, judging.prepared, rehearse, idle_lines))
                 start("credit", make_credit_loop(foundation, lessons, host.engine, metrics, observers).run())
 
             training = None
@@ -252,13 +252,15 @@ async def _prepare(releaser: Releaser, idle_lines: asyncio.Queue[str]) -> None:
 
 
 async def _warm(
+    host: EngineHost,
     lessons: LearningStore,
     prepare_judges: Callable[[], Awaitable[None]],
     rehearse: Callable[[], Awaitable[None]],
     idle_lines: asyncio.Queue[str],
 ) -> None:
-    """With the first turn, all that its lesson would wait for is made ready."""
-    await lessons.woken("warm").wait()
+    """With the first turn, all that its lesson would wait for is made ready; on a GPU, which has room, at the start."""
+    if not (await host.wait_ready()).device.startswith("cuda"):
+        await lessons.woken("warm").wait()
     await prepare_judges()
     try:
         await rehearse()
