@@ -15,6 +15,8 @@ from pathlib import Path
 import torch
 
 from openclaw_rl.engine.embedded.cache import Strands, reuse_rule
+from openclaw_rl.engine.embedded.cpu.adapter_kernel import AdapterKernel
+from openclaw_rl.engine.embedded.cpu.adapters import KernelAdapters
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
 from openclaw_rl.engine.embedded.cpu.quantised import try_quantised
 from openclaw_rl.engine.embedded.cuda.graphs import why_not
@@ -62,7 +64,8 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     if arch is not None:
         quantised = _quantised_weights(folder, arch, options, device=device, dtype=dtype)
         weights = quantised or load_weights(folder, arch, device=device, dtype=dtype)
-        runner = runner_for(Network(arch, weights), max_active=options.max_active)
+        adapters = KernelAdapters(AdapterKernel()) if quantised else None
+        runner = runner_for(Network(arch, weights), max_active=options.max_active, adapters=adapters)
         return assemble(
             runner,
             arch,
@@ -146,10 +149,10 @@ def _quantised_weights(
     return None
 
 
-def runner_for(network: Network, *, max_active: int) -> NetworkRunner:
-    """CUDA graphs where they work."""
+def runner_for(network: Network, *, max_active: int, adapters: KernelAdapters | None = None) -> NetworkRunner:
+    """CUDA graphs where they work. `adapters` is for a CPU on which a child process has survived the kernels."""
     if network.device.type != "cuda":
-        return NetworkRunner(network)
+        return NetworkRunner(network, adapters)
     if (reason := why_not(network)) is not None:
         _log.warning("decoding without CUDA graphs, which is slower: %s", reason)
         return NetworkRunner(network)
