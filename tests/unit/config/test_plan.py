@@ -74,6 +74,11 @@ def test_a_judge_may_be_an_address() -> None:
         load_config(env={}, overrides=["evaluation.judge_path=http://a/v1", "evaluation.judge_url=http://b/v1"])
 
 
+def test_a_teacher_may_be_an_address() -> None:
+    training = load_config(env={"PRM_TEACHER_HF": "http://teacher:8000"}).config.training
+    assert (training.teacher, training.teacher_url, training.teacher_path) == ("path", "http://teacher:8000", None)
+
+
 def test_an_address_where_a_folder_is_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"training\.teacher_path.*this is a URL.*give its path"):
-        load_config(env={}, overrides=["training.teacher_path=http://teacher:8000/v1"])
+    with pytest.raises(ConfigError, match=r"training\.save_path.*this is a URL.*give its path"):
+        load_config(env={}, overrides=["training.save_path=http://versions:8000/v1"])
