@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     """Reads the base weights; returns with the model's thread running."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    device = torch.device(_choose_device(options.device))
+    device = torch.device(_choose_device(options.device, options.gpu_ids))
     dtype = choose_dtype(options.dtype, device.type)
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is no model folder: it has no config.json; check model.name")
@@ -209,7 +209,13 @@ def _foreign_version(base: Runner, folder: Path, *, is_adapter: bool) -> Runner:
     return base.with_adapter(folder) if is_adapter else base.with_weights(folder)
 
 
-def _choose_device(wanted: str) -> str:
+def _choose_device(wanted: str, gpu_ids: Sequence[int] = ()) -> str:
+    if gpu_ids and wanted != "cpu" and not torch.cuda.is_available():
+        named = ",".join(map(str, gpu_ids))
+        raise ConfigError(
+            f"engine.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or set engine.gpu_ids=[] "
+            "and engine.device=cpu"
+        )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device is cuda, but torch sees no CUDA device; use engine.device=auto or cpu")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
