@@ -68,9 +68,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     wanted = options.get("device", "auto")
     if options.get("gpu_ids") and wanted != "cpu" and not torch.cuda.is_available():
         named = ",".join(map(str, options["gpu_ids"]))
-        sys.exit(
-            f"training.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or training.gpu_ids=[]"
-        )
+        sys.exit(f"training.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or none")
     if wanted == "cuda" and not torch.cuda.is_available():
         sys.exit("training.device is cuda, but torch sees no CUDA device; use training.device=auto or cpu")
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
