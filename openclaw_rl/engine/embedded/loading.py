@@ -213,8 +213,8 @@ def _choose_device(wanted: str, gpu_ids: Sequence[int] = ()) -> str:
     if gpu_ids and wanted != "cpu" and not torch.cuda.is_available():
         named = ",".join(map(str, gpu_ids))
         raise ConfigError(
-            f"engine.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or set engine.gpu_ids=[] "
-            "and engine.device=cpu"
+            f"engine.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or none with "
+            "engine.gpu_ids=[]"
         )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device is cuda, but torch sees no CUDA device; use engine.device=auto or cpu")
