@@ -80,7 +80,7 @@ bench-engine: setup  ## measure the embedded engine: decoding, sessions, publish
 	$(BIN)/python benchmarks/swap.py $(ARGS)
 
 bench-serving: setup engine-vllm  ## measure the embedded engine beside vLLM on a CPU, behind the same host
-	$(BIN)/python benchmarks/serving.py $(ARGS)
+	$(BIN)/python benchmarks/engines.py $(ARGS)
 
 bench-trainer: setup  ## measure training steps, and chat beside them
 	$(BIN)/python benchmarks/trainer.py $(ARGS)

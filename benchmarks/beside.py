@@ -27,7 +27,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import QWEN3_4B, parser, random_network, show
+from benchmarks.embedded import QWEN3_4B, parser, random_network, show
 from benchmarks.gpu_decode import DEVICE, DTYPE, KV_TOKENS, Loop, Row
 from benchmarks.our_step import Bench, Ours
 from benchmarks.sessions import Lengths

@@ -24,7 +24,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import architecture, embedded_folder, has_gpu, open_engine, parser, prompt_ids, show, stream
+from benchmarks.embedded import architecture, embedded_folder, has_gpu, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 
 if TYPE_CHECKING:

@@ -1,204 +1,196 @@
-"""What the benchmarks of the embedded engine share: which model runs where, streams with their times, and the table.
+"""The embedded engine and vLLM on a CPU, behind the same host: the same weights, requests and adapters, one table.
 
-Without a GPU the embedded model is measured, as a user runs it. On a GPU a model of the shape of Qwen3-4B with random
-weights is: speed does not depend on what they say, and nothing has to be fetched.
+    python benchmarks/engines.py [--json] [--quick] [--threads N] [--only float32|vllm|quantised]
+
+    float32     the embedded engine on the weights that vLLM has, in the same precision
+    vllm        vLLM for CPUs
+    quantised   the embedded engine as it is by default, on the same weights in a sixth of the bytes
+
+Each engine is started as `openclaw-rl up` starts it, for 32 requests at once, and asked through its host, one engine
+after the other. Streams are greedy, of 64 tokens of prompt and 32 of answer. The session of twenty turns adds 60 tokens
+a turn; its last turn is timed. While eight streams write, adapters of rank 16 are published and made live: the gap is
+the longest pause of a stream that ends within a second of it, beside the longest one of a stream without any publish.
+From adapter to live is the time of `publish` with nothing else running.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
-import platform
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the engine's worker sets it; before torch is loaded
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
 import torch
-from torch import Tensor
 
-from openclaw_rl.engine.embedded.engine import EmbeddedEngine
-from openclaw_rl.engine.embedded.loading import assemble, load_engine, runner_for
-from openclaw_rl.engine.embedded.options import EmbeddedOptions
-from openclaw_rl.model.architecture import MODULES, Architecture, Rope
-from openclaw_rl.model.network import DenseLinear, LayerWeights, Network, Weights
-from openclaw_rl.types import GenerateRequest, Sampling
+from benchmarks.embedded import architecture, machine, parser, prompt_ids
+from openclaw_rl.config import EngineConfig, ModelConfig
+from openclaw_rl.engine.registry import make_host
+from openclaw_rl.errors import ConfigError
+from openclaw_rl.model.adapter import AdapterWeights
+from openclaw_rl.model.files import resolve_model
+from openclaw_rl.model.folder import folder_sha256
+from openclaw_rl.protocols import Engine
+from openclaw_rl.types import GenerateRequest, Publication, Sampling, WeightsRef
 
-QWEN3_4B = Architecture(
-    family="qwen3",
-    num_layers=36,
-    hidden_size=2560,
-    mlp_size=9728,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    vocab_size=151_936,
-    rms_eps=1e-6,
-    rope=Rope(theta=5_000_000.0),
-    qk_norm=True,
-    tied_head=True,
-    context_window=40_960,
-)
-
-Figures = Mapping[str, tuple[str, str]]
-"""Every figure, what it is called in the table, and the bar it has to pass where there is one."""
-
-
-def has_gpu() -> bool:
-    return torch.cuda.is_available()
-
-
-def embedded_folder() -> Path:
-    """The embedded model, fetched if it has to be."""
-    # Here: a machine with a GPU measures another model, and may have torch and nothing else of ours.
-    from rich.console import Console
-
-    from openclaw_rl.config import ModelConfig
-    from openclaw_rl.model.files import resolve_model
-
-    return resolve_model(ModelConfig(), console=Console(stderr=True)).path
-
-
-def architecture() -> Architecture:
-    """Of the model that is measured here."""
-    if has_gpu():
-        return QWEN3_4B
-    found = Architecture.from_config(json.loads((embedded_folder() / "config.json").read_text()))
-    assert found is not None
-    return found
-
-
-def open_engine(**options: object) -> EmbeddedEngine:
-    """The engine as `openclaw-rl up` would run it here."""
-    chosen = EmbeddedOptions(**options)  # type: ignore[arg-type]
-    if not has_gpu():
-        return load_engine(embedded_folder(), chosen)
-    device = torch.device("cuda")
-    network = random_network(QWEN3_4B, device=device, dtype=torch.bfloat16)
-    return assemble(
-        runner_for(network, max_active=chosen.max_active),
-        QWEN3_4B,
-        chosen,
-        name="random",
-        device=device,
-        dtype=torch.bfloat16,
-    )
-
-
-def random_network(arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> Network:
-    """Weights of the usual size, so that nothing overflows."""
-    torch.manual_seed(0)
-
-    def matrix(rows: int, columns: int) -> Tensor:
-        return torch.randn(rows, columns, device=device, dtype=dtype) * 0.02
-
-    def ones(size: int) -> Tensor:
-        return torch.ones(size, device=device, dtype=dtype)
-
-    def projections() -> dict[str, DenseLinear]:
-        parts = {module: arch.projections(module) for module in MODULES}
-        return {
-            module: DenseLinear(matrix(sum(part.out_features for part in of), of[0].in_features))
-            for module, of in parts.items()
-        }
-
-    embedding = matrix(arch.vocab_size, arch.hidden_size)
-    layers = tuple(
-        LayerWeights(
-            input_norm=ones(arch.hidden_size),
-            q_norm=ones(arch.head_dim) if arch.qk_norm else None,
-            k_norm=ones(arch.head_dim) if arch.qk_norm else None,
-            post_norm=ones(arch.hidden_size),
-            **projections(),
-        )
-        for _ in range(arch.num_layers)
-    )
-    weights = Weights(
-        embedding=embedding, layers=layers, final_norm=ones(arch.hidden_size), head=DenseLinear(embedding)
-    )
-    return Network(arch, weights)
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """One answer: when each of its tokens arrived, in seconds after it was asked for."""
-
-    token_ids: Sequence[int]
-    arrivals: Sequence[float]
-    num_cached: int
-    version: str
-
-    @property
-    def ttft_s(self) -> float:
-        return self.arrivals[0]
-
-    @property
-    def gaps_s(self) -> list[float]:
-        return [later - earlier for earlier, later in zip(self.arrivals, self.arrivals[1:], strict=False)]
+ENGINES: Mapping[str, Mapping[str, str]] = {
+    "float32": {"type": "embedded", "weights": "float32"},
+    "vllm": {"type": "vllm", "dtype": "float32"},
+    "quantised": {"type": "embedded", "weights": "quantised"},
+}
+PROMPT, ANSWER, TURN, NUM_TURNS, NUM_PUBLISHES = 64, 32, 60, 20, 4
+MAX_STREAMS = 32
+LABELS = {
+    "start_s": "from the start to the first answer that could be given, s",
+    "streams1_tok_s": "one stream, tokens/s",
+    "streams8_tok_s": "eight streams, tokens/s together",
+    "streams32_tok_s": "thirty-two streams, tokens/s together",
+    "adapter8_tok_s": "eight streams by one adapter, tokens/s together",
+    "ttft20_ms": "time to the first token at turn twenty of a session, ms",
+    "gap_without_ms": "eight streams: longest pause without a publish, median, ms",
+    "gap_with_ms": "eight streams: longest pause with one, median, ms",
+    "to_live_ms": "from an adapter on disk to live, median, ms",
+}
 
 
 async def stream(
-    engine: EmbeddedEngine,
-    prompt: Sequence[int],
-    *,
-    max_tokens: int,
-    name: str = "bench",
-    version: str | None = None,
-    salt: str = "bench",
-    num_shareable: int = 0,
-) -> Stream:
-    """A greedy answer of exactly so many tokens."""
+    engine: Engine, prompt: Sequence[int], size: int, *, salt: str = "", version: str | None = None
+) -> list[float]:
+    """When each token of a greedy answer arrived, on the machine's clock."""
+    sampling = Sampling(max_tokens=size, temperature=0.0)
     request = GenerateRequest(
-        request_id=name,
-        token_ids=list(prompt),
-        sampling=Sampling(max_tokens=max_tokens, temperature=0.0),
-        version=version,
-        cache_salt=salt,
-        num_shareable=num_shareable,
+        request_id="bench", token_ids=list(prompt), sampling=sampling, cache_salt=salt, version=version
     )
-    began_at = time.perf_counter()
-    tokens, arrivals, cached, answered_by = list[int](), list[float](), 0, ""
+    arrivals: list[float] = []
     async with aclosing(engine.generate(request)) as deltas:
         async for delta in deltas:
-            now = time.perf_counter() - began_at
-            tokens += delta.token_ids
-            arrivals += [now] * len(delta.token_ids)
-            cached, answered_by = delta.num_cached_tokens, delta.version
-    return Stream(tokens, arrivals, cached, answered_by)
+            arrivals += [time.perf_counter()] * len(delta.token_ids)
+    return arrivals
 
 
-def prompt_ids(arch: Architecture, size: int, seed: int = 0) -> list[int]:
-    """Random ordinary tokens."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(1000, arch.vocab_size, (size,), generator=generator).tolist()
+async def speed(engine: Engine, num: int, *, version: str | None = None) -> float:
+    """Tokens in a second of so many streams together."""
+    prompts = [prompt_ids(architecture(), PROMPT, seed=number) for number in range(num)]
+    began_at = time.perf_counter()
+    answers = await asyncio.gather(*(stream(engine, prompt, ANSWER, version=version) for prompt in prompts))
+    return sum(map(len, answers)) / (time.perf_counter() - began_at)
 
 
-def machine() -> str:
-    """What the figures were measured on."""
-    if has_gpu():
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    return f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, torch {torch.__version__}"
+async def ttft(engine: Engine) -> float:
+    """Of the last turn of a session, in seconds."""
+    ids = prompt_ids(architecture(), NUM_TURNS * TURN, seed=99)
+    first = 0.0
+    for turn in range(1, NUM_TURNS + 1):
+        began_at = time.perf_counter()
+        arrivals = await stream(engine, ids[: turn * TURN], 4, salt="session")
+        first = arrivals[0] - began_at
+    return first
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(description=description)
-    made.add_argument("--json", action="store_true", help="also print all figures as one JSON object, last")
-    made.add_argument("--quick", action="store_true", help="fewer repetitions; rougher figures")
-    made.add_argument("--threads", type=int, default=None, help="CPU threads, of every side")
-    return made
+async def gaps(engine: Engine, publications: Sequence[Publication]) -> tuple[list[float], list[float]]:
+    """The longest pause of eight streams, without a publish and with one."""
+    without, with_publish = list[float](), list[float]()
+    for publication in publications:
+        for publishes in (False, True):
+            prompts = [prompt_ids(architecture(), PROMPT, seed=number) for number in range(8)]
+            tasks = [asyncio.create_task(stream(engine, prompt, ANSWER)) for prompt in prompts]
+            await asyncio.sleep(0.5)
+            if publishes:
+                await engine.publish(publication)
+            answers = await asyncio.gather(*tasks)
+            longest = max(later - earlier for answer in answers for earlier, later in pairwise(answer))
+            (with_publish if publishes else without).append(longest)
+    return without, with_publish
 
 
-def show(figures: Figures, found: Mapping[str, float], *, as_json: bool) -> None:
-    """The table, and the JSON object as the last line if it is wanted."""
+async def measure(kind: str, folder: Path, versions: Sequence[WeightsRef], *, threads: int | None) -> dict[str, float]:
+    model = resolve_model(ModelConfig())
+    settings = {**ENGINES[kind], "threads": threads, "context_window": 2048, "max_active": MAX_STREAMS}
+    config = EngineConfig.model_validate(settings)
+    began_at = time.perf_counter()
+    host = make_host(config, model, folder / f"{kind}.sock", name=kind)
+    task = asyncio.create_task(host.run())
+    try:
+        await host.wait_ready(900.0)
+        engine = host.engine
+        found = {"start_s": time.perf_counter() - began_at}
+        await speed(engine, 2)  # what is compiled at the first request
+        for num in (1, 8, MAX_STREAMS):
+            found[f"streams{num}_tok_s"] = await speed(engine, num)
+        found["ttft20_ms"] = 1000 * await ttft(engine)
+        took = []
+        for number, weights in enumerate(versions):
+            begin = time.perf_counter()
+            await engine.publish(Publication(version=f"v{number + 1}", weights=weights))
+            took.append(time.perf_counter() - begin)
+        found["to_live_ms"] = 1000 * median(took)
+        found["adapter8_tok_s"] = await speed(engine, 8, version="v1")
+        later = [
+            Publication(version=f"v{len(versions) + number + 1}", weights=weights)
+            for number, weights in enumerate(versions)
+        ]
+        await engine.publish(Publication(version="v0"))
+        without, with_publish = await gaps(engine, later)
+        found["gap_without_ms"], found["gap_with_ms"] = 1000 * median(without), 1000 * median(with_publish)
+        return found
+    finally:
+        await host.engine.close()
+        await asyncio.wait((task,))
+
+
+def adapters(folder: Path, num: int) -> list[WeightsRef]:
+    found = []
+    for number in range(num):
+        place = folder / f"adapter{number}"
+        AdapterWeights.random(
+            architecture(),
+            rank=16,
+            alpha=32.0,
+            seed=number,
+            b_std=0.001,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+        ).save(place)
+        found.append(WeightsRef.of_folder(place, folder_sha256(place)))
+    return found
+
+
+def show(found: Mapping[str, Mapping[str, float]], *, as_json: bool) -> None:
+    """A row for each figure, a column for each engine; the JSON object is the last line."""
     print(f"on {machine()}")
-    for name, (label, bar) in figures.items():
-        if name in found:
-            print(f"{name:28} {found[name]:>12,.3f}  {label}{f'  ({bar})' if bar else ''}")
+    print(f"{'':58}" + "".join(f"{kind:>12}" for kind in found))
+    for name, label in LABELS.items():
+        print(f"{label:58}" + "".join(f"{figures[name]:>12,.1f}" for figures in found.values()))
     sys.stdout.flush()
     if as_json:
-        print(json.dumps({name: round(value, 4) for name, value in found.items()}))
+        print(json.dumps({kind: {name: round(one, 4) for name, one in row.items()} for kind, row in found.items()}))
+
+
+def main() -> int:
+    made = parser("Measure engines behind the same host.")
+    made.add_argument("--only", choices=ENGINES, help="one engine alone")
+    arguments: argparse.Namespace = made.parse_args()
+    threads = arguments.threads or len(os.sched_getaffinity(0))
+    found: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        versions = adapters(Path(folder), 2 if arguments.quick else NUM_PUBLISHES)
+        for kind in (arguments.only,) if arguments.only else ENGINES:
+            try:
+                found[kind] = asyncio.run(measure(kind, Path(folder), versions, threads=threads))
+            except ConfigError as error:
+                print(f"{kind} is not measured: {error}")
+    show(found, as_json=arguments.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -21,7 +21,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import QWEN3_4B, parser, random_network, show
+from benchmarks.embedded import QWEN3_4B, parser, random_network, show
 from openclaw_rl.engine.embedded.cuda.decode_step import DecodeStep
 from openclaw_rl.engine.embedded.cuda.graphs import GraphDecoder
 from openclaw_rl.model.adapter import AdapterWeights

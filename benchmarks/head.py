@@ -40,7 +40,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import parser, show
+from benchmarks.embedded import parser, show
 from openclaw_rl.train.head.chunks import slices
 from openclaw_rl.train.head.rows import FusedRows, HeadWeights
 

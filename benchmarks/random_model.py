@@ -20,7 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import QWEN3_4B, embedded_folder, random_network
+from benchmarks.embedded import QWEN3_4B, embedded_folder, random_network
 from openclaw_rl.model.architecture import Architecture
 from openclaw_rl.model.weights import copy_description, save_weights
 

@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 import torch
 from torch import Tensor
 
-from benchmarks.engines import architecture, has_gpu, open_engine, parser, prompt_ids, show, stream
+from benchmarks.embedded import architecture, has_gpu, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
 from openclaw_rl.engine.embedded.runner import NetworkRunner, SequencePiece
 from openclaw_rl.model.adapter import AdapterWeights

@@ -21,7 +21,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import architecture, open_engine, parser, prompt_ids, show, stream
+from benchmarks.embedded import architecture, open_engine, parser, prompt_ids, show, stream
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.model.folder import folder_sha256

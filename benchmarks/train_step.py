@@ -38,7 +38,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import QWEN3_4B, parser, random_network
+from benchmarks.embedded import QWEN3_4B, parser, random_network
 from benchmarks.memory import PeakMemory
 from benchmarks.our_step import BEGAN_AT, RANK, Bench, Ours, free, learner, say
 from benchmarks.reference_step import ReferenceOutcome, ReferenceStep, now

@@ -37,7 +37,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import QWEN3_4B, embedded_folder, parser, prompt_ids, random_network, show
+from benchmarks.embedded import QWEN3_4B, embedded_folder, parser, prompt_ids, random_network, show
 from benchmarks.plain_step import PlainStep
 from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.errors import EngineError

@@ -24,7 +24,7 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
-from benchmarks.engines import architecture, embedded_folder, parser, show
+from benchmarks.embedded import architecture, embedded_folder, parser, show
 from benchmarks.opponents import OutOfTheRace, Running, VllmCpu, running
 from openclaw_rl.config import TrainingConfig
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows

@@ -126,6 +126,9 @@ class EvaluationConfig(Section):
     judge_function: Text | None = setting(
         None, "Your own reward function, package.module:name or file.py:name; chooses the function judge."
     )
+    judge_gpu_ids: tuple[NonNegativeInt, ...] = setting(
+        (), "GPUs of the engine on judge_path, by their numbers; empty = the first of engine.gpu_ids."
+    )
     judge_gpus: NonNegativeInt | None = limited(None, "GPUs of the model judge.", _ONE_GPU, also=(1,))
     majority_voting: bool = setting(True, "Several votes, and the majority wins; false = the first valid vote.")
     num_judges: PositiveInt | None = setting(
@@ -337,14 +340,21 @@ class TrainingConfig(Section):
     )
 
     teacher: Literal["base", "current", "ema", "path"] | None = setting(
-        None, "Whose weights read the hint; null = path where teacher_path is given, else base."
+        None, "Whose weights read the hint; null = path where teacher_path or teacher_url is given, else base."
     )
     teacher_source: Literal["trainer", "engine"] = limited(
         "trainer",
         "Which worker computes the teacher.",
         "this release computes the teacher in the trainer, beside the student (megatron in the variable)",
     )
-    teacher_path: FsPath | None = setting(None, "Hugging Face folder of the teacher; chooses teacher=path.")
+    teacher_path: FsPath | None = setting(
+        None, "Hugging Face folder of the teacher; chooses teacher=path. A URL sets teacher_url."
+    )
+    teacher_url: Url | None = setting(
+        None, "Server of the teacher, such as vLLM, whose /v1/completions knows prompt_logprobs; chooses teacher=path."
+    )
+    teacher_model: Text | None = setting(None, "Its model at teacher_url; null = the first that it lists.")
+    teacher_api_key: Secret | None = setting(None, "What the server at teacher_url asks for as its key.")
     teacher_load_path: FsPath | None = setting(None, "Another name of teacher_path, which it sets.")
     teacher_temperature: PositiveFloat = setting(1.0, "Temperature of the teacher's distribution.")
     ema_decay: Share = setting(0.99, "Share of the moving average that stays at each step, where teacher is ema.")

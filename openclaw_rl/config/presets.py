@@ -89,6 +89,7 @@ CHOICES = (
     Choice("training.num_epochs", "training.task_epochs"),
     Choice("training.teacher_load_path", "training.teacher_path"),
     Choice("training.teacher_path", "training.teacher", "path"),
+    Choice("training.teacher_url", "training.teacher", "path"),
     Choice("tracking.wandb_api_key", "tracking.wandb_mode", "online"),
 )
 """In this order: a target may choose in its turn."""

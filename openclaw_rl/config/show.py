@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from openclaw_rl.config.aliases import ALIASES
-from openclaw_rl.config.fields import mask_passwords
+from openclaw_rl.config.fields import HIDDEN, mask_passwords
 from openclaw_rl.config.keys import LEAVES, either, limit_of
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
-from openclaw_rl.config.tree import FOREIGN_ENGINES, Config
+from openclaw_rl.config.tree import FOREIGN_ENGINES, Config, EngineConfig
 from openclaw_rl.errors import ConfigError
 
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
@@ -91,17 +91,53 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
 
 def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
     engine, rank = config.engine, config.training.lora_rank
-    if engine.type not in FOREIGN_ENGINES:
-        if engine.url is not None:
-            yield (
-                f"engine.url = {mask_passwords(engine.url)}: engine.type={engine.type} is started here; set "
-                f"engine.type to {either(FOREIGN_ENGINES)}, or remove it"
-            )
-    elif learn and config.training.use_lora and rank > engine.max_lora_rank:
+    is_foreign, is_attached = engine.type in FOREIGN_ENGINES, engine.url is not None or bool(engine.urls)
+    yield from _of_servers(engine) if is_foreign else _of_others(engine)
+    if not learn:
+        return
+    judges = config.evaluation.judge_gpu_ids
+    if judges and config.evaluation.judge_path is None:
+        yield "evaluation.judge_gpu_ids: they are for the engine on evaluation.judge_path; name that, or remove them"
+    if len(judges) > 1 and (is_attached or not is_foreign):
+        yield (
+            f"evaluation.judge_gpu_ids = {','.join(map(str, judges))}: the judge's engine is the embedded one, which "
+            f"computes on one GPU; name one, such as {judges[0]}, or set evaluation.judge_url to a server"
+        )
+    if is_foreign and config.training.use_lora and rank > engine.max_lora_rank:
         yield (
             f"training.lora_rank = {rank}: engine.type={engine.type} takes adapters up to rank {engine.max_lora_rank}; "
             "set engine.max_lora_rank higher (8, 16, 32, 64, 128, 256, 320 or 512), or train a lower one"
         )
+
+
+def _of_others(engine: EngineConfig) -> Iterator[str]:
+    """What only a server of others follows, where the engine is none."""
+    plain = EngineConfig()
+    for name in ("url", "port", "api_key", "served_model", "adapter_dir"):
+        if (value := getattr(engine, name)) != getattr(plain, name):
+            shown = HIDDEN if name == "api_key" else mask_passwords(str(value))
+            yield (
+                f"engine.{name} = {shown}: engine.type={engine.type} is started here and has no use for it; set "
+                f"engine.type to {either(FOREIGN_ENGINES)}, or remove it"
+            )
+
+
+def _of_servers(engine: EngineConfig) -> Iterator[str]:
+    """What names the place of a server, and names none."""
+    is_attached = engine.url is not None or bool(engine.urls)
+    if engine.port and is_attached:
+        yield (
+            f"engine.port = {engine.port}: it is for a server that is started here, and engine.url or engine.urls name "
+            "what runs already; give one of both"
+        )
+    if engine.port and engine.replicas > 1:
+        yield (
+            f"engine.port = {engine.port}: engine.replicas={engine.replicas} servers need a port each; remove it, and "
+            "each takes a free one"
+        )
+    for name in ("api_key", "served_model"):
+        if not is_attached and getattr(engine, name) is not None:
+            yield f"engine.{name}: it is for a server that runs already; name that with engine.url, or remove it"
 
 
 def _named(key: str) -> str:

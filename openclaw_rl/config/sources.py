@@ -33,6 +33,10 @@ Settings = dict[str, Any]
 """Values by dotted key."""
 
 
+_ADDRESSES = {"evaluation.judge_path": "evaluation.judge_url", "training.teacher_path": "training.teacher_url"}
+"""Where a model answers over HTTP, its address is what there is of a path."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedConfig:
     """The settings, and for every key who set it: "default", "preset X", "file a.yaml", "env X", "command line", or
@@ -69,14 +73,15 @@ def load_config(
                 _refuse_bool(key, value, source)
                 ranks[key] = rank
             put(settings, source)
-    if str(values.get("evaluation.judge_path", "")).startswith(("http://", "https://")):
-        # Where a judge answers over HTTP, its address is what there is of a path.
-        url, source = values.pop("evaluation.judge_path"), sources["evaluation.judge_path"]
-        if values.get("evaluation.judge_url") not in (None, url):
-            raise ConfigError(f"evaluation.judge_path ({source}) and evaluation.judge_url are two addresses; keep one")
-        sources["evaluation.judge_path"] = DEFAULT
-        ranks["evaluation.judge_url"] = ranks.pop("evaluation.judge_path")
-        put({"evaluation.judge_url": url}, source)
+    for path_key, url_key in _ADDRESSES.items():
+        if not str(values.get(path_key, "")).startswith(("http://", "https://")):
+            continue
+        address, source = values.pop(path_key), sources[path_key]
+        if values.get(url_key) not in (None, address):
+            raise ConfigError(f"{path_key} ({source}) and {url_key} are two addresses; keep one")
+        sources[path_key] = DEFAULT
+        ranks[url_key] = ranks.pop(path_key)
+        put({url_key: address}, source)
     for target, value, key in choose(values, ranks):
         put({target: value}, f"chosen by {key}")
     put(weights_apart(values), "chosen by training.load_path")

@@ -207,7 +207,8 @@ class EngineConfig(Section):
     num_gpus: NonNegativeInt | None = limited(
         None,
         "GPUs that serve.",
-        "name the GPUs with engine.gpu_ids, one for each of engine.replicas, or engine.device=cpu",
+        "name the GPUs with engine.gpu_ids: one for each of engine.replicas, or all for engine.vllm.tensor_parallel; "
+        "`openclaw-rl config --plan` proposes settings for this machine",
         also=(1,),
     )
     gpu_ids: tuple[NonNegativeInt, ...] = setting(

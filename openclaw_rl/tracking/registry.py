@@ -82,5 +82,5 @@ def _wandb(config: Config) -> Observer:
 def _facts(training: TrainingConfig) -> dict[str, Json]:
     """The settings of training that are numbers, switches and choices: paths, keys and addresses stay here."""
     named = training.model_dump(mode="json", exclude_none=True)
-    private = ("_path", "_key", "_addr", "_id", "custom_loss")
+    private = ("_path", "_url", "_key", "_addr", "_id", "custom_loss")
     return {name: value for name, value in named.items() if not name.endswith(private)}

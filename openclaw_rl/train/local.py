@@ -24,7 +24,7 @@ from openclaw_rl.config import Config
 from openclaw_rl.config.environment import worker_environment
 from openclaw_rl.errors import TrainerLost, TrainError
 from openclaw_rl.model.folder import folder_sha256, sync, sync_folder, unfinished
-from openclaw_rl.train.wire import Order, Report, read_report, write_order
+from openclaw_rl.train.wire import TEACHER_KEY, Order, Report, read_report, write_order
 from openclaw_rl.types import (
     Json,
     ScoreOrder,
@@ -100,8 +100,17 @@ class LocalTrainer(LocalWeights):
 
     capabilities = TrainerCapabilities(lora=True, full_weights=True, scores=True, custom_loss=True)
 
-    def __init__(self, model: Path, folder: Path, options: Mapping[str, Json], *, scratch: Path | None = None) -> None:
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        options: Mapping[str, Json],
+        *,
+        scratch: Path | None = None,
+        teacher_key: str | None = None,
+    ) -> None:
         super().__init__(folder)
+        self._secrets = {} if teacher_key is None else {TEACHER_KEY: teacher_key}
         self._model = model
         self._options = dict(options)
         self._scratch = scratch or folder / ".orders"
@@ -121,7 +130,14 @@ class LocalTrainer(LocalWeights):
             "threads": config.engine.threads,
             "gpu_ids": list(config.training.gpu_ids),
         }
-        return cls(model, versions_folder(config), options, scratch=config.store.data_dir / "run" / "orders")
+        key = config.training.teacher_api_key
+        return cls(
+            model,
+            versions_folder(config),
+            options,
+            scratch=config.store.data_dir / "run" / "orders",
+            teacher_key=None if key is None else key.get_secret_value(),
+        )
 
     @property
     def pid(self) -> int | None:
@@ -195,7 +211,7 @@ class LocalTrainer(LocalWeights):
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
-            env=worker_environment(),
+            env=worker_environment() | self._secrets,
             start_new_session=True,  # a Ctrl-C reaches only us
         )
         self._reading = asyncio.create_task(self._pass_on_logs(self._process))

@@ -30,6 +30,9 @@ from openclaw_rl.types import (
     WeightsRef,
 )
 
+TEACHER_KEY = "OPENCLAW_RL_TEACHER"
+"""The variable in which a worker gets the key of the teacher's server: arguments and orders are read by others."""
+
 Order = StepOrder | ScoreOrder
 Report = StepReport | ScoreReport
 

@@ -19,6 +19,7 @@ from openclaw_rl.render import load_renderer
 from openclaw_rl.store import SqliteStore, told_of
 from openclaw_rl.tracking import check_tracking
 from openclaw_rl.train.losses import check_loss
+from openclaw_rl.train.teacher_server import check_teacher_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +65,16 @@ def check_settings(config: Config, *, learn: bool) -> None:
 
 
 def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
-    """A teacher of its own must read the same tokens."""
-    if training.teacher in ("path", None) and training.teacher_path is not None:
+    """A teacher of its own must read the same tokens, and tell what a step asks for."""
+    if training.teacher not in ("path", None):
+        return
+    if training.teacher_path is not None:
         check_same_tokenizer(model, training.teacher_path)
+    if training.teacher_url is not None:
+        key = training.teacher_api_key
+        check_teacher_server(
+            training.model_dump(mode="json"), None if key is None else key.get_secret_value(), model.tokenizer_path
+        )
 
 
 async def open_store(config: StoreConfig) -> WholeStore:

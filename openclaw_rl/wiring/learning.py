@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openclaw_rl.config import Config, TrainingConfig
+from openclaw_rl.config import Config, EngineConfig, TrainingConfig
 from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.practice import Practice
@@ -65,14 +65,32 @@ from openclaw_rl.types import (
 from openclaw_rl.wiring.foundation import Foundation
 
 
+def judge_engine(config: Config) -> EngineConfig:
+    """A second engine of the same kind, started here: what names the place of the served one is not the judge's. Beside
+    servers that run already it is the embedded one."""
+    engine = config.engine
+    gpu_ids = config.evaluation.judge_gpu_ids or engine.gpu_ids[:1]
+    place = {"url": None, "urls": (), "port": 0, "api_key": None, "served_model": None, "adapter_dir": None}
+    spread = {"tensor_parallel": max(1, len(gpu_ids))}
+    return engine.model_copy(
+        update={
+            **place,
+            "type": "embedded" if engine.url is not None or engine.urls else engine.type,
+            "replicas": 1,
+            "gpu_ids": gpu_ids,
+            "vllm": engine.vllm.model_copy(update=spread),
+            "sglang": engine.sglang.model_copy(update=spread),
+        }
+    )
+
+
 async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Renderer]:
-    """A second engine of the same kind, on the weights of the model judge."""
+    """The engine on the weights of the model judge."""
     path = config.evaluation.judge_path
     assert path is not None, "check_judge has seen it"
     files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
     renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    one = config.engine.model_copy(update={"replicas": 1, "urls": (), "gpu_ids": config.engine.gpu_ids[:1]})
-    return make_host(one, files, sockets / "judge.sock", name="judge engine"), renderer
+    return make_host(judge_engine(config), files, sockets / "judge.sock", name="judge engine"), renderer
 
 
 def make_judge_loop(config: Config, lessons: LearningStore, judges: Sequence[Judge], metrics: Metrics) -> JudgeLoop:

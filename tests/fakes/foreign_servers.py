@@ -278,12 +278,15 @@ class VllmServer(ForeignServer):
     scale_out = True
     priorities = True
     max_logprobs = 21
+    tells_prompts = True
+    num_prompts = 0
 
     def _routes(self) -> list[web.RouteDef]:
         self.version = self.version or "0.32.0"
         return [
             web.get("/version", self._version),
             web.post("/inference/v1/generate", self._generate),
+            web.post("/v1/completions", self._completions),
             web.post("/v1/load_lora_adapter", self._load),
             web.post("/v1/unload_lora_adapter", self._unload),
         ]
@@ -319,16 +322,8 @@ class VllmServer(ForeignServer):
             return web.json_response(_vllm_error(f"The model `{model}` does not exist.", 404), status=404)
         salt = raw.get("cache_salt") or ""
         if (top := params.get("prompt_logprobs")) is not None:
-            scored = await self.scores(ids, 1, model, top, salt)
-            tops = scored.top_logprobs or [()] * len(scored.logprobs)
-            rows = [
-                {
-                    str(t): {"logprob": p}
-                    for t, p in [(ids[i + 1], logprob), *((one.token_id, one.logprob) for one in row)]
-                }
-                for i, (logprob, row) in enumerate(zip(scored.logprobs, tops, strict=True))
-            ]
-            return web.json_response({"prompt_logprobs": [None, *rows], "choices": []})
+            rows = await self._prompt_logprobs(ids, model, top, salt)
+            return web.json_response({"prompt_logprobs": rows, "choices": []})
         asked = await self.ask(raw, ids=ids, model=model, salt=salt, params={**params, "top": wanted or 0})
         if not raw.get("stream"):
             whole = merge([delta async for delta in self.engine.generate(asked)])
@@ -346,6 +341,36 @@ class VllmServer(ForeignServer):
                     await response.write(_event({"request_id": "r", "choices": [], "usage": usage}))
         await response.write(b"data: [DONE]\n\n")
         return response
+
+    async def _completions(self, request: web.Request) -> web.Response:
+        """Of several prompts, as its OpenAI server takes them; what they would be completed with is left out."""
+        raw = await request.json()
+        top = raw.get("prompt_logprobs")
+        if raw["model"] != self.name:
+            return web.json_response(_vllm_error(f"The model `{raw['model']}` does not exist.", 404), status=404)
+        if top is not None and top > self.max_logprobs:
+            wrong = f"Requested prompt logprobs of {top}, which is greater than max allowed: {self.max_logprobs}"
+            return web.json_response(_vllm_error(wrong, 400), status=400)
+        self.num_prompts += len(raw["prompt"])
+        choices = [
+            {
+                "index": place,
+                "text": "",
+                "finish_reason": "length",
+                "prompt_logprobs": await self._prompt_logprobs(ids, self.name, top, "") if self.tells_prompts else None,
+            }
+            for place, ids in enumerate(raw["prompt"])
+        ]
+        return web.json_response({"object": "text_completion", "choices": choices})
+
+    async def _prompt_logprobs(self, ids: list[int], model: str, top: int, salt: str) -> list[Json]:
+        scored = await self.scores(ids, 1, model, top, salt)
+        tops = scored.top_logprobs or [()] * len(scored.logprobs)
+        rows = [
+            {str(t): {"logprob": p} for t, p in [(ids[i + 1], logprob), *((one.token_id, one.logprob) for one in row)]}
+            for i, (logprob, row) in enumerate(zip(scored.logprobs, tops, strict=True))
+        ]
+        return [None, *rows]
 
     def _choice(self, delta: Delta, wanted: int) -> Json:
         """The sampled token stands first, and counts as one of those that were asked for."""

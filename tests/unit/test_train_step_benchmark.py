@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.engines import QWEN3_4B, random_network
+from benchmarks.embedded import QWEN3_4B, random_network
 from benchmarks.our_step import Bench, Ours
 from benchmarks.sessions import Lengths, session
 from benchmarks.step_arithmetic import (

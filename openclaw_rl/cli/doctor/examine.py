@@ -19,6 +19,7 @@ from openclaw_rl.cli.client import GatewayClient
 from openclaw_rl.cli.connect.clients import CLIENTS
 from openclaw_rl.cli.connect.records import connected
 from openclaw_rl.cli.doctor import checks, probes
+from openclaw_rl.cli.doctor.advice import advise
 from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
@@ -95,7 +96,10 @@ def examine(config: Config) -> Iterator[CheckResult]:
     weight_bytes = model.files.weight_bytes if model.files else None
     yield checks.check_memory(total=total, available=available, weight_bytes=weight_bytes)
 
-    yield checks.check_gpu(probes.gpus_of_driver(), probes.torch_facts(), engine)
+    gpus = probes.gpus_of_driver()
+    yield checks.check_gpu(gpus, probes.torch_facts(), engine)
+    if engine.type != "scripted":
+        yield advise(engine, model.files, probes.gpu_bytes(gpus), is_ours=probes.is_ours(model.files))
     yield checks.check_bfloat16(why_not_bfloat16(), engine)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -16,6 +18,7 @@ import psutil
 from openclaw_rl.cli.doctor.checks import ModelFacts, OpenFile, TorchFacts
 from openclaw_rl.config import ModelConfig
 from openclaw_rl.errors import ModelError
+from openclaw_rl.model.architecture import read_architecture
 from openclaw_rl.model.embedded import SMOLLM2, find_damage
 from openclaw_rl.model.files import EMBEDDED_NAME, ModelFiles, inspect_folder
 from openclaw_rl.views.tokens import kept_of_hub
@@ -54,6 +57,17 @@ def gpus_of_driver() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def gpu_bytes(listed: Sequence[str]) -> list[int]:
+    """The memory of each GPU, from what the driver lists."""
+    found = [re.search(r", (\d+) MiB$", line) for line in listed]
+    return [int(match[1]) << 20 for match in found if match]
+
+
+def is_ours(model: ModelFiles | None) -> bool | None:
+    """Whether our own network computes the model; None where there is none to look at."""
+    return None if model is None else read_architecture(model.path) is not None
 
 
 def torch_facts() -> TorchFacts:

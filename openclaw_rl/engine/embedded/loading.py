@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from openclaw_rl.engine.embedded.cache import Strands, reuse_rule
+from openclaw_rl.engine.embedded.cpu.adapter_kernel import AdapterKernel
+from openclaw_rl.engine.embedded.cpu.adapters import KernelAdapters
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
 from openclaw_rl.engine.embedded.cpu.quantised import try_quantised
 from openclaw_rl.engine.embedded.cuda.graphs import why_not
@@ -54,7 +56,7 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     """Reads the base weights; returns with the model's thread running."""
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    device = torch.device(_choose_device(options.device))
+    device = torch.device(_choose_device(options.device, options.gpu_ids))
     dtype = choose_dtype(options.dtype, device.type)
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder} is no model folder: it has no config.json; check model.name")
@@ -62,7 +64,8 @@ def load_engine(folder: Path, options: EmbeddedOptions) -> EmbeddedEngine:
     if arch is not None:
         quantised = _quantised_weights(folder, arch, options, device=device, dtype=dtype)
         weights = quantised or load_weights(folder, arch, device=device, dtype=dtype)
-        runner = runner_for(Network(arch, weights), max_active=options.max_active)
+        adapters = KernelAdapters(AdapterKernel()) if quantised else None
+        runner = runner_for(Network(arch, weights), max_active=options.max_active, adapters=adapters)
         return assemble(
             runner,
             arch,
@@ -146,10 +149,10 @@ def _quantised_weights(
     return None
 
 
-def runner_for(network: Network, *, max_active: int) -> NetworkRunner:
-    """CUDA graphs where they work."""
+def runner_for(network: Network, *, max_active: int, adapters: KernelAdapters | None = None) -> NetworkRunner:
+    """CUDA graphs where they work. `adapters` is for a CPU on which a child process has survived the kernels."""
     if network.device.type != "cuda":
-        return NetworkRunner(network)
+        return NetworkRunner(network, adapters)
     if (reason := why_not(network)) is not None:
         _log.warning("decoding without CUDA graphs, which is slower: %s", reason)
         return NetworkRunner(network)
@@ -206,7 +209,13 @@ def _foreign_version(base: Runner, folder: Path, *, is_adapter: bool) -> Runner:
     return base.with_adapter(folder) if is_adapter else base.with_weights(folder)
 
 
-def _choose_device(wanted: str) -> str:
+def _choose_device(wanted: str, gpu_ids: Sequence[int] = ()) -> str:
+    if gpu_ids and wanted != "cpu" and not torch.cuda.is_available():
+        named = ",".join(map(str, gpu_ids))
+        raise ConfigError(
+            f"engine.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or none with "
+            "engine.gpu_ids=[]"
+        )
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError("engine.device is cuda, but torch sees no CUDA device; use engine.device=auto or cpu")
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"

@@ -24,8 +24,9 @@ from torch.nn.attention.bias import causal_lower_right
 
 from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
+from openclaw_rl.engine.embedded.cpu.adapters import KernelAdapters
 from openclaw_rl.model.adapter import AdapterWeights, LoraRows
-from openclaw_rl.model.network import Network
+from openclaw_rl.model.network import Lora, Network
 from openclaw_rl.model.product import one_thread
 
 _FEW_KEYS = 1024
@@ -52,9 +53,11 @@ class NetworkRunner:
     is_launch_bound = False
     bytes_per_strand = 0
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, adapters: KernelAdapters | None = None) -> None:
         arch = network.arch
         self._network = network
+        self._adapters = adapters
+        """What multiplies by adapters; None means torch."""
         self.vocab_size = arch.vocab_size
         self.context_window = arch.context_window
         self.num_layers = arch.num_layers
@@ -94,7 +97,7 @@ class NetworkRunner:
             device=device,
         )
         attend = StrandAttention(ordered)
-        hidden_TH = self._network.hidden(ids_T, positions_T, attend, _lora_rows(ordered))
+        hidden_TH = self._network.hidden(ids_T, positions_T, attend, self._lora(ordered))
         wanted: dict[int, Tensor] = {}
         end = 0
         for piece in ordered:
@@ -102,6 +105,11 @@ class NetworkRunner:
             end += len(piece.token_ids)
             wanted[id(piece)] = hidden_TH[end - piece.num_wanted : end]
         return [wanted[id(piece)] for piece in pieces]
+
+    def _lora(self, ordered: Sequence[SequencePiece]) -> Lora | None:
+        if not (groups := _groups(ordered)):
+            return None
+        return LoraRows(groups) if self._adapters is None else self._adapters.rows(groups)
 
     def decode(
         self, pieces: Sequence[SequencePiece], rows: Sequence[sampling.Row], positions: Sequence[int]
@@ -223,7 +231,8 @@ def _mask(start: int, size: int, kv: Tensor) -> Tensor:
     return torch.full((size, start + size), float("-inf"), device=kv.device).triu(start + 1)
 
 
-def _lora_rows(ordered: Sequence[SequencePiece]) -> LoraRows | None:
+def _groups(ordered: Sequence[SequencePiece]) -> list[tuple[slice, AdapterWeights]]:
+    """The rows that wear each adapter."""
     groups: list[tuple[slice, AdapterWeights]] = []
     row = 0
     for _, same in groupby(ordered, key=lambda piece: id(piece.adapter)):
@@ -232,4 +241,4 @@ def _lora_rows(ordered: Sequence[SequencePiece]) -> LoraRows | None:
         if (adapter := together[0].adapter) is not None:
             groups.append((slice(row, row + size), adapter))
         row += size
-    return LoraRows(groups) if groups else None
+    return groups

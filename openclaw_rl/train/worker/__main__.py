@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from openclaw_rl.errors import OpenClawError
 from openclaw_rl.logs import JsonLines
-from openclaw_rl.train.wire import Order, Report, read_order, write_report
+from openclaw_rl.train.wire import TEACHER_KEY, Order, Report, read_order, write_report
 from openclaw_rl.types import ScoreOrder
 
 if TYPE_CHECKING:
@@ -66,12 +66,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if options.get("threads"):
         torch.set_num_threads(options["threads"])
     wanted = options.get("device", "auto")
+    if options.get("gpu_ids") and wanted != "cpu" and not torch.cuda.is_available():
+        named = ",".join(map(str, options["gpu_ids"]))
+        sys.exit(f"training.gpu_ids names {named}, and torch sees no such GPU; name one that is there, or none")
     if wanted == "cuda" and not torch.cuda.is_available():
         sys.exit("training.device is cuda, but torch sees no CUDA device; use training.device=auto or cpu")
     device = torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
     is_narrow = device.type == "cuda" and options.get("dtype") != "float32"
     dtype = torch.bfloat16 if is_narrow else torch.float32
-    trainer = TorchTrainer(arguments.model, device=device, dtype=dtype, shrink=options.get("shrink", 1))
+    key = os.environ.pop(TEACHER_KEY, None)
+    trainer = TorchTrainer(
+        arguments.model, device=device, dtype=dtype, shrink=options.get("shrink", 1), teacher_key=key
+    )
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report
     orders: SimpleQueue[str] = SimpleQueue()

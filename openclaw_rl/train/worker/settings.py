@@ -34,6 +34,8 @@ class TrainSettings:
     critic: bool
     teacher: Teacher
     teacher_path: str | None
+    teacher_url: str | None
+    teacher_model: str | None
     teacher_temperature: float
     ema_decay: float
     use_lora: bool
@@ -45,7 +47,12 @@ class TrainSettings:
     demonstrations: Demonstrations
 
     def __post_init__(self) -> None:
-        require(self.teacher != "path" or self.teacher_path is not None, "training.teacher: path needs teacher_path")
+        has_own = self.teacher_path is not None or self.teacher_url is not None
+        require(self.teacher != "path" or has_own, "training.teacher: path needs teacher_path or teacher_url")
+        require(
+            self.teacher_path is None or self.teacher_url is None,
+            "training.teacher_path and training.teacher_url are two teachers; keep one",
+        )
 
     @classmethod
     def from_training(cls, values: Mapping[str, Any]) -> Self:
@@ -54,7 +61,8 @@ class TrainSettings:
         for name in ("adam_betas", "lora_target_modules"):
             chosen[name] = tuple(chosen[name])
         if chosen["teacher"] is None:
-            chosen["teacher"] = "base" if chosen["teacher_path"] is None else "path"
+            has_own = chosen["teacher_path"] is not None or chosen["teacher_url"] is not None
+            chosen["teacher"] = "path" if has_own else "base"
         return cls(**chosen)
 
     def temperature_of(self, sampled_at: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from openclaw_rl.train.objective.settings import LossSettings
 from openclaw_rl.train.passes.reader import Reader, RecallingReader, token_logprobs
 from openclaw_rl.train.passes.rooms import UNPLANNED_TOKENS, Rooms
 from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.passes.served import ServedReader
+from openclaw_rl.train.teacher_server import TeacherServer, num_likely, why_unfit
 from openclaw_rl.train.worker.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
 from openclaw_rl.train.worker.critic import Critic
 from openclaw_rl.train.worker.form import check_form
@@ -39,6 +41,7 @@ from openclaw_rl.train.worker.student import Model, NetworkModel, Student
 from openclaw_rl.train.worker.teacher import Teacher
 from openclaw_rl.types import (
     BASE_VERSION,
+    Json,
     Sample,
     ScoreOrder,
     ScoreReport,
@@ -65,8 +68,11 @@ class _Line:
 class TorchTrainer:
     """Takes steps on one model; `LocalTrainer` runs one in a process of its own."""
 
-    def __init__(self, model: Path, *, device: torch.device, dtype: torch.dtype, shrink: int = 1) -> None:
-        """`shrink` divides the parts that a step is computed in."""
+    def __init__(
+        self, model: Path, *, device: torch.device, dtype: torch.dtype, shrink: int = 1, teacher_key: str | None = None
+    ) -> None:
+        """`shrink` divides the parts that a step is computed in; `teacher_key` is for the teacher's server."""
+        self._teacher_key = teacher_key
         self._model = model
         self._shrink = shrink
         self._device = device
@@ -260,7 +266,7 @@ class TorchTrainer:
             line.student.parameters,
             line.optimiser,
             loss,
-            self._teacher(line, settings, base),
+            self._teacher(line, settings, base, order.settings),
             Teacher(base),
             settings,
             room_for=partial(
@@ -270,10 +276,10 @@ class TorchTrainer:
             laps=laps,
         )
 
-    def _teacher(self, line: _Line, settings: TrainSettings, base: Reader) -> Teacher:
-        return Teacher(self._teaching(line, settings, base), temperature=settings.teacher_temperature)
+    def _teacher(self, line: _Line, settings: TrainSettings, base: Reader, training: Mapping[str, Json]) -> Teacher:
+        return Teacher(self._teaching(line, settings, base, training), temperature=settings.teacher_temperature)
 
-    def _teaching(self, line: _Line, settings: TrainSettings, base: Reader) -> Reader:
+    def _teaching(self, line: _Line, settings: TrainSettings, base: Reader, training: Mapping[str, Json]) -> Reader:
         match settings.teacher:
             case "base":
                 return base
@@ -282,6 +288,11 @@ class TorchTrainer:
             case "ema":
                 assert line.average is not None
                 return _read_as(settings, line.student.averaged(line.average))
+            case "path" if settings.teacher_url is not None:
+                if why := why_unfit(training):
+                    raise TrainError(why)
+                server = TeacherServer(settings.teacher_url, model=settings.teacher_model, key=self._teacher_key)
+                return ServedReader(server, top=num_likely(training), device=self._device)
             case "path":
                 return _read_as(settings, self._other(Path(str(settings.teacher_path))))
 

@@ -111,3 +111,36 @@ def test_a_key_with_one_legal_value_says_so(key: str, other: str, only: str) -> 
 def test_a_role_is_on_the_main_line_or_beside_it() -> None:
     with pytest.raises(ConfigError, match="rollout.message_classification: tool is in main_line and in side; keep it"):
         load_config(env={}, overrides=["rollout.message_classification.side=system,tool"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "names", "remedy"),
+    [
+        (["engine.port=8000"], "engine.port = 8000", "set engine.type to vllm or sglang, or remove it"),
+        (["engine.served_model=m"], "engine.served_model = m", "or remove it"),
+        (["engine.api_key=k"], "engine.api_key = ***", "or remove it"),
+        (["engine.adapter_dir=/a"], "engine.adapter_dir = /a", "or remove it"),
+        (["engine.type=vllm", "engine.port=8000", "engine.url=http://a"], "engine.port = 8000", "give one of both"),
+        (["engine.type=vllm", "engine.port=8000", "engine.replicas=2"], "engine.port = 8000", "takes a free one"),
+        (["engine.type=vllm", "engine.api_key=k"], "engine.api_key", "name that with engine.url"),
+        (["evaluation.judge_gpu_ids=1"], "evaluation.judge_gpu_ids", "name that, or remove them"),
+        (
+            ["evaluation.judge_gpu_ids=1,2", "evaluation.judge_path=/prm"],
+            "evaluation.judge_gpu_ids = 1,2",
+            "name one, such as 1",
+        ),
+    ],
+)
+def test_a_setting_that_nothing_follows_is_refused(overrides: list[str], names: str, remedy: str) -> None:
+    message = refusal(overrides)
+    assert message.startswith(names)
+    assert remedy in message
+    assert "\n" not in message
+
+
+def test_what_names_a_server_is_taken_with_one() -> None:
+    place = ["engine.api_key=k", "engine.served_model=m", "engine.adapter_dir=/a"]
+    require_available(load_config(env={}, overrides=["engine.type=vllm", "engine.url=http://a", *place]).config)
+    require_available(load_config(env={}, overrides=["engine.type=sglang", "engine.port=8000"]).config)
+    judges = ["evaluation.judge_path=/prm", "evaluation.judge_gpu_ids=1,2"]
+    require_available(load_config(env={}, overrides=["engine.type=vllm", *judges]).config)

@@ -45,6 +45,52 @@ def test_a_smaller_machine_says_what_does_not_fit_and_proposes_what_starts() -> 
         assert (proposed.engine.gpu_ids == proposed.training.gpu_ids) is (num_gpus < 2)
 
 
+@pytest.mark.parametrize(
+    ("num_gpus", "settings", "wanted"),
+    [
+        (
+            8,
+            ["engine.type=vllm"],
+            {"engine.vllm.tensor_parallel=2", "evaluation.judge_gpu_ids=3"},
+        ),
+        (3, ["engine.type=vllm"], {"engine.gpu_ids=1", "evaluation.judge_gpu_ids=2"}),
+        (2, ["engine.type=vllm"], {"engine.gpu_ids=1", "evaluation.judge_gpu_ids=1"}),
+        (8, [], {"engine.gpu_ids=1,2", "engine.replicas=2", "evaluation.judge_gpu_ids=3"}),
+        (1, ["engine.type=vllm", "engine.gpu_ids=0,1,2", "engine.vllm.tensor_parallel=4"], {"engine.gpu_ids=0"}),
+    ],
+)
+def test_what_is_proposed_keeps_as_much_of_the_layout_as_starts(
+    num_gpus: int, settings: list[str], wanted: set[str]
+) -> None:
+    env = {**EIGHT, **MODELS}
+    plan = planned(num_gpus, env, *settings)
+    assert wanted <= set(plan.proposal)
+    proposed = load_config(env=env, overrides=[*settings, *plan.proposal]).config
+    require_available(proposed)
+    assert plan_launch(proposed, num_gpus).obstacles == ()
+
+
+def test_gpus_that_are_named_are_shown_and_counted() -> None:
+    named = ("engine.type=vllm", "engine.gpu_ids=2,3", "engine.vllm.tensor_parallel=2", "training.gpu_ids=0")
+    plan = planned(4, {}, *named)
+    assert [process.gpus for process in plan.processes] == [(), (0,), (2, 3)]
+    assert plan.processes[2].command.endswith("--tensor-parallel-size 2")
+    assert plan.obstacles == ()
+    plan = planned(2, {}, *named)
+    assert plan.obstacles == ("4 GPUs are asked for, and this machine has 2 GPUs",)
+    assert "engine.gpu_ids=1" in plan.proposal
+
+
+def test_what_runs_elsewhere_takes_nothing_here() -> None:
+    judge = ("evaluation.judge_path=http://j:1/v1?api_key=hunter2", "evaluation.judge_model=m")
+    plan = planned(0, {}, "engine.type=vllm", "engine.url=http://a:1", "training.teacher_path=http://t:1", *judge)
+    told = {process.name: process.command for process in plan.processes}
+    assert told["engine"] == "runs already: http://a:1"
+    assert told["teacher"] == "runs already: http://t:1"
+    assert told["judge"] == "runs already: http://j:1/v1?api_key=***"
+    assert plan.obstacles == ()
+
+
 def test_shares_beyond_the_whole_are_noticed() -> None:
     plan = planned(8, {**EIGHT, "NUM_GPUS": "6"})
     assert plan.obstacles[0].startswith("the parts ask for 8 GPUs together, and training.num_gpus is 6")
@@ -74,6 +120,11 @@ def test_a_judge_may_be_an_address() -> None:
         load_config(env={}, overrides=["evaluation.judge_path=http://a/v1", "evaluation.judge_url=http://b/v1"])
 
 
+def test_a_teacher_may_be_an_address() -> None:
+    training = load_config(env={"PRM_TEACHER_HF": "http://teacher:8000"}).config.training
+    assert (training.teacher, training.teacher_url, training.teacher_path) == ("path", "http://teacher:8000", None)
+
+
 def test_an_address_where_a_folder_is_read_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"training\.teacher_path.*this is a URL.*give its path"):
-        load_config(env={}, overrides=["training.teacher_path=http://teacher:8000/v1"])
+    with pytest.raises(ConfigError, match=r"training\.save_path.*this is a URL.*give its path"):
+        load_config(env={}, overrides=["training.save_path=http://versions:8000/v1"])

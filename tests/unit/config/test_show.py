@@ -56,7 +56,7 @@ SECRETS = [key for key in LEAVES if key.endswith(("_key", "_token")) and key not
 
 
 def test_secrets_never_show(tmp_path: Path) -> None:
-    assert len(SECRETS) == 8
+    assert len(SECRETS) == 9
     overrides = [f"{key}=hunter2" for key in SECRETS]
     urls = ["store.url=postgresql://me:hunter2@db/x", "evaluation.judge_url=https://h/v1?api_key=hunter2&a=1"]
     loaded = load_config(env={}, overrides=[*overrides, *urls])

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from openclaw_rl import pipeline
-from openclaw_rl.config import load_config
-from openclaw_rl.engine.registry import ENGINES
+from openclaw_rl.config import EngineConfig, load_config
+from openclaw_rl.engine.registry import ENGINES, check_engine
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
@@ -22,7 +22,7 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Candidate, Step, Version
 from openclaw_rl.wiring.foundation import Foundation, check_settings, model_id_of
-from openclaw_rl.wiring.learning import make_rehearsal, make_train_loop, make_trainer
+from openclaw_rl.wiring.learning import judge_engine, make_rehearsal, make_train_loop, make_trainer
 from openclaw_rl.wiring.serving import make_serving
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
@@ -41,6 +41,29 @@ def test_two_checkpoints_under_one_name_are_two_models(tmp_path: Path) -> None:
         assert model_id_of(scripted, model) == f"scripted:{names[-1]}", "no model sampled these tokens"
     digests = {name.rpartition("#")[2] for name in names}
     assert (len(set(names)), len(digests)) == (2, 1), "the same tokenizer, other weights"
+
+
+@pytest.mark.parametrize(
+    ("served", "kind"),
+    [
+        (["engine.type=vllm", "engine.url=http://a:1", "engine.api_key=k", "engine.served_model=m"], "embedded"),
+        (["engine.type=sglang", "engine.urls=http://a:1,http://b:1"], "embedded"),
+        (["engine.type=vllm", "engine.port=8000", "engine.gpu_ids=0,1", "engine.vllm.tensor_parallel=2"], "vllm"),
+        (["engine.replicas=2", "engine.gpu_ids=0,1"], "embedded"),
+    ],
+)
+def test_the_judges_engine_is_none_that_is_served(served: list[str], kind: str) -> None:
+    config = load_config(env={}, overrides=[*served, "evaluation.judge_path=/prm", "model.name=m"]).config
+    check_settings(config, learn=True)
+    one, plain = judge_engine(config), EngineConfig()
+    for name in ("url", "urls", "port", "api_key", "served_model", "adapter_dir", "replicas"):
+        assert getattr(one, name) == getattr(plain, name)
+    check_engine(one)
+    assert one.type == kind
+    assert one.gpu_ids == config.engine.gpu_ids[:1]
+    assert one.vllm.tensor_parallel == 1
+    config = load_config(env={}, overrides=[*served, "evaluation.judge_path=/prm", "evaluation.judge_gpu_ids=3"]).config
+    assert judge_engine(config).gpu_ids == (3,)
 
 
 def test_the_loop_table_names_the_loops_that_run() -> None:

@@ -1,8 +1,7 @@
-"""The kernel for quantised tiles, compiled by LLVM for this CPU when a worker starts: 0.4 s, and no compiler is needed.
+"""The kernel for quantised tiles, compiled for this CPU in 0.4 s. Knows no torch, no files and no layers.
 
-The work is shared among the threads of the OpenMP pool that torch has loaded: a second pool would fight with it for
-the cores. Where there is none (macOS), one thread does it all. As a program this module is the probe that tries the
-machine code in a process whose death harms nobody. Knows no torch, no files and no layers.
+As a program this module is the probe that tries this machine code, and that for adapters, in a process whose death
+harms nobody.
 """
 
 from __future__ import annotations
@@ -11,8 +10,9 @@ import ctypes
 import random
 import struct
 import sys
-from collections.abc import Mapping
 
+from openclaw_rl.engine.embedded.cpu.adapter_kernel import AdapterKernel, adapter_is_right
+from openclaw_rl.engine.embedded.cpu.compiling import compiled, openmp_fork
 from openclaw_rl.engine.embedded.cpu.tile_code import Bits, kernel_text
 from openclaw_rl.model.tiles import BLOCK, LANES
 
@@ -25,21 +25,8 @@ class TileKernel:
     """The compiled kernel. Many threads may call it at once. `wide` None means: as this CPU's registers are."""
 
     def __init__(self, *, wide: bool | None = None) -> None:
-        import llvmlite.binding as llvm  # 0.05 s and 170 MB, for this mode alone
-
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-        features = llvm.get_host_cpu_features()
-        require_fma(features)
-        machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=3
-        )
-        has_512_bits = bool(features.get("avx512f"))
-        module = llvm.parse_assembly(kernel_text(wide=has_512_bits if wide is None else wide))
-        module.verify()
-        self._compiled = llvm.create_mcjit_compiler(module, machine)  # owns the machine code: must outlive its callers
-        self._compiled.finalize_object()
-        self._fork = _openmp_fork()
+        self._compiled = compiled(lambda has_512_bits: kernel_text(wide=has_512_bits), wide=wide)
+        self._fork = openmp_fork()
         prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5, *[ctypes.c_int64] * 4, ctypes.c_void_p, ctypes.c_int)
         self._functions = {bits: prototype(self._compiled.get_function_address(f"multiply{bits}")) for bits in (4, 8)}
 
@@ -60,21 +47,6 @@ class TileKernel:
         chunk = min(_CHUNK, -(-num_tiles // (4 * num_threads)))
         fork = self._fork if num_threads > 1 else 0
         self._functions[bits](x, quants, scales, minima, out, num_rows, num_blocks, num_tiles, chunk, fork, num_threads)
-
-
-def require_fma(features: Mapping[str, bool]) -> None:
-    """Refuse an x86 CPU without fused multiply-add (before 2013): LLVM would call a library for each product."""
-    if features.get("fma") is False:
-        raise RuntimeError("this CPU has no fused multiply-add")
-
-
-def _openmp_fork() -> int:
-    """The address of `GOMP_parallel` in the library that torch uses (Intel's and LLVM's have it too), or 0."""
-    try:
-        function = ctypes.CDLL(None).GOMP_parallel
-    except (AttributeError, OSError):
-        return 0
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def is_right(kernel: TileKernel, bits: Bits) -> bool:
@@ -122,7 +94,7 @@ def is_right(kernel: TileKernel, bits: Bits) -> bool:
 def main() -> int:
     """The exit status says whether the products are right."""
     kernel = TileKernel()
-    return 0 if is_right(kernel, 4) and is_right(kernel, 8) else 1
+    return 0 if is_right(kernel, 4) and is_right(kernel, 8) and adapter_is_right(AdapterKernel()) else 1
 
 
 if __name__ == "__main__":

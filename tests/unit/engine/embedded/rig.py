@@ -39,10 +39,9 @@ ARCHITECTURE = Architecture(
 
 
 @lru_cache
-def network(seed: int = 0) -> Network:
+def network(seed: int = 0, arch: Architecture = ARCHITECTURE) -> Network:
     """Weights large enough that answers differ from prompt to prompt."""
     generator = torch.Generator().manual_seed(seed)
-    arch = ARCHITECTURE
 
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator) * 0.4

@@ -274,6 +274,8 @@ def test_wrong_options_are_named(raw: Any) -> None:
 def test_cuda_without_a_device_is_a_clear_error(tiny_model: Path) -> None:
     with pytest.raises(ConfigError, match=r"engine\.device"):
         load_engine(tiny_model, options(device="cuda"))
+    with pytest.raises(ConfigError, match=r"engine\.gpu_ids names 3, and torch sees no such GPU"):
+        load_engine(tiny_model, options(device="auto", gpu_ids=(3,)))
 
 
 async def test_the_embedded_model_answers_as_transformers_does_with_either_kind_of_weights() -> None:

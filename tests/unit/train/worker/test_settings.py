@@ -29,9 +29,12 @@ def test_which_teacher(teacher: str | None, path: str | None, chosen: str) -> No
     assert read(teacher=teacher, teacher_path=path).teacher == chosen
 
 
-def test_a_teacher_elsewhere_needs_its_path() -> None:
-    with pytest.raises(ValueError, match="path needs teacher_path"):
+def test_a_teacher_elsewhere_needs_its_place_and_has_one() -> None:
+    assert read(teacher=None, teacher_url="http://teacher").teacher == "path"
+    with pytest.raises(ValueError, match="path needs teacher_path or teacher_url"):
         read(teacher="path")
+    with pytest.raises(ValueError, match="two teachers"):
+        read(teacher_path="/teacher", teacher_url="http://teacher")
 
 
 def test_the_temperature_of_log_probs_is_the_answers_unless_given() -> None:

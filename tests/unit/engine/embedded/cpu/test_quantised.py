@@ -24,8 +24,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from openclaw_rl.config import load_config
+from openclaw_rl.engine.embedded.cpu.compiling import require_fma
 from openclaw_rl.engine.embedded.cpu.quantised import QuantisedLinear, load_quantised, try_quantised, why_not_quantised
-from openclaw_rl.engine.embedded.cpu.tile_kernel import TileKernel, is_right, require_fma
+from openclaw_rl.engine.embedded.cpu.tile_kernel import TileKernel, is_right
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture
 from openclaw_rl.model.conversion import convert, pack_tiles
