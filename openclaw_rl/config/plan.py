@@ -61,9 +61,9 @@ def _shares(config: Config) -> list[tuple[str, int, str]]:
     """Name, GPUs of its own and command of each worker."""
     engine, training, evaluation = config.engine, config.training, config.evaluation
     model = str(config.model.checkpoint_path or config.model.name)
-    actor = training.actor_gpus or 0
+    actor = training.num_ranks if training.backend == "fsdp" else training.actor_gpus or 0
     shares = [
-        ("trainer", actor, f"{_OWN}: {actor} processes under torchrun" if actor > 1 else _OWN),
+        ("trainer", actor, f"{_OWN}: {actor} processes, FSDP2" if actor > 1 else _OWN),
         ("engine", engine.num_gpus or 0, _served(engine.type, model, engine.num_gpus or 1)),
     ]
     if evaluation.judge_path is not None or evaluation.judge_gpus:

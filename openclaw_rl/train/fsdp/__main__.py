@@ -30,6 +30,8 @@ from openclaw_rl.train.wire import Report, parse_order, write_report
 from openclaw_rl.train.worker.__main__ import MAX_ERROR, carried_out, give_way, receive
 
 if TYPE_CHECKING:
+    import torch
+
     from openclaw_rl.train.fsdp.ranks import Ranks
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
@@ -120,33 +122,36 @@ def serve(trainer: TorchTrainer, ranks: Ranks, employer: Employer) -> NoReturn:
             failed = repr(error)
         failed = ranks.settle(failed)
         if is_first:
-            assert report is not None or failed is not None
-            employer.answer(failed or report)
+            answer = failed or report
+            assert answer is not None
+            employer.answer(answer)
 
 
 def _join(model: Path, options: Mapping[str, Any], meet: Path | None) -> tuple[TorchTrainer, Ranks]:
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore, PrefixStore, Store
     from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.rendezvous import rendezvous
 
     from openclaw_rl.train.fsdp.ranks import Ranks
     from openclaw_rl.train.fsdp.students import open_sharded
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    device = _device(options, local=int(os.environ.get("LOCAL_RANK", rank)))
+    device = device_of(options, local=int(os.environ.get("LOCAL_RANK", rank)))
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if options.get("threads"):
         torch.set_num_threads(options["threads"])
-    store: dist.Store
+    store: Store
     if meet is None:
-        store, rank, size = next(iter(dist.rendezvous("env://", rank, size)))
+        store, rank, size = next(iter(rendezvous("env://", rank, size)))
     else:
-        store = dist.FileStore(str(meet), size)
+        store = FileStore(str(meet), size)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=dist.PrefixStore("group", store), rank=rank, world_size=size)
-    ranks = Ranks(dist.PrefixStore("orders", store))
+    dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size)
+    ranks = Ranks(PrefixStore("orders", store))
     is_narrow = device.type == "cuda" and options.get("dtype") != "float32"
     dtype = torch.bfloat16 if is_narrow else torch.float32
     mesh = init_device_mesh(device.type, (size,))
@@ -162,13 +167,14 @@ def _join(model: Path, options: Mapping[str, Any], meet: Path | None) -> tuple[T
     return trainer, ranks
 
 
-def _device(options: Mapping[str, Any], *, local: int) -> Any:
+def device_of(options: Mapping[str, Any], *, local: int) -> torch.device:
+    """Of rank `local` of this machine; `TrainerLost` if there is none."""
     import torch
 
     wanted, gpu_ids = options.get("device", "auto"), options.get("gpu_ids") or ()
-    if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
-        return torch.device("cpu")
     have, asked = torch.cuda.device_count(), gpu_ids[local] if local < len(gpu_ids) else local
+    if wanted == "cpu" or (wanted == "auto" and not have):
+        return torch.device("cpu")
     if asked >= have:
         raise TrainerLost(
             f"rank {local} of this machine trains on GPU {asked}, and torch sees {have} of them; set "

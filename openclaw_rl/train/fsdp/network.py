@@ -54,9 +54,7 @@ _PARTS = ("input_norm", "qkv", "q_norm", "k_norm", "o", "post_norm", "gate_up", 
 class ShardedNetwork(Network):
     """The network of a folder over all ranks; with `learns`, every weight has a gradient."""
 
-    def __init__(
-        self, folder: Path, arch: Architecture, *, mesh: DeviceMesh, dtype: torch.dtype, learns: bool
-    ) -> None:
+    def __init__(self, folder: Path, arch: Architecture, *, mesh: DeviceMesh, dtype: torch.dtype, learns: bool) -> None:
         disk = WeightsOnDisk(folder, arch, device=torch.device("cpu"), dtype=dtype)  # sharded, then on its device
         self._blocks = [_Block(disk.layer(index), mesh, learns=learns) for index in range(arch.num_layers)]
         self._ends = _Ends(disk.around(()), self._blocks, mesh, arch=arch, learns=learns)
@@ -104,14 +102,15 @@ class ShardedNetwork(Network):
         run_layer: RunLayer | None,
     ) -> Tensor:
         run = partial(super()._block, rope=rope, attend=attend, lora=lora, run_layer=run_layer)
-        out: Tensor = self._blocks[index](x, partial(run, index))
+        out: Tensor = self._blocks[index](x, lambda x_TH: run(index, x_TH))
         return out
 
     def save(self, folder: Path, *, source: Path, crew: Crew) -> None:
         """A folder as Hugging Face writes large models: every rank writes a file, and no rank has all of them. Whoever
         waits for all ranks syncs it."""
         mine: dict[str, Tensor] = {}
-        for number, unit in enumerate((self._ends, *self._blocks)):
+        units: list[_Ends | _Block] = [self._ends, *self._blocks]
+        for number, unit in enumerate(units):
             whole = unit.whole(keep=number % crew.size == crew.number)
             if isinstance(whole, Weights):
                 mine |= named_ends(whole, self.arch)

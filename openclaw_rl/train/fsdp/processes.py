@@ -38,8 +38,7 @@ class RankProcesses:
     async def start(
         cls, model: Path, options: Mapping[str, Json], *, size: int, meet: Path, module: str = "openclaw_rl.train.fsdp"
     ) -> RankProcesses:
-        """`size` ranks that meet at a file, which is made anew."""
-        meet.unlink(missing_ok=True)
+        """`size` ranks that meet at a file, which is there no more."""
         pipe = asyncio.subprocess.PIPE
         processes = []
         for rank in range(size):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 from torch.distributed.tensor import DTensor
 
 from openclaw_rl.errors import TrainerLost
@@ -23,14 +24,14 @@ _Part = TypeVar("_Part")
 
 FOREVER = timedelta(days=3650)
 """How long ranks wait for the next order: nobody has to train."""
-_LAST_WORDS_S = 10.0
+_LAST_WORDS_S = 5.0
 """How long a rank that failed is listened for by others, and waits for them to fail as well."""
 
 
 class Ranks:
     """All ranks of the default process group, as one of them sees them."""
 
-    def __init__(self, store: dist.Store) -> None:
+    def __init__(self, store: Store) -> None:
         self.number = dist.get_rank()
         self.size = dist.get_world_size()
         self._store = store

@@ -29,7 +29,9 @@ from openclaw_rl.train.worker.student import Model, NetworkModel, Student, new_a
 class ShardedAdapterStudent:
     """An adapter learns, in float32; the network's shards stay as they are."""
 
-    def __init__(self, network: Network, adapter: AdapterWeights, mesh: DeviceMesh, *, dropout: float, crew: Crew) -> None:
+    def __init__(
+        self, network: Network, adapter: AdapterWeights, mesh: DeviceMesh, *, dropout: float, crew: Crew
+    ) -> None:
         self._network = network
         self._crew = crew
         self._dropout = dropout
@@ -64,7 +66,7 @@ class ShardedAdapterStudent:
 
 
 class _Flat(nn.Module):
-    """An adapter's numbers. Calling it gives all of them, and from then on they are whole until they have a gradient."""
+    """An adapter's numbers. Calling it gives all of them; from then on they are whole until they have a gradient."""
 
     def __init__(self, flat: Tensor, mesh: DeviceMesh) -> None:
         super().__init__()
@@ -124,9 +126,7 @@ class ShardedModel(NetworkModel):
             adapter = new_adapter(arch, settings, seed=seed, device=self._device)
         else:
             adapter = AdapterWeights.load(parent, arch, device=self._device, dtype=torch.float32)
-        return ShardedAdapterStudent(
-            self.network, adapter, self._mesh, dropout=settings.lora_dropout, crew=self._crew
-        )
+        return ShardedAdapterStudent(self.network, adapter, self._mesh, dropout=settings.lora_dropout, crew=self._crew)
 
     def _open(self, folder: Path, arch: Architecture) -> Network:
         return self._sharded(folder, arch, learns=False)

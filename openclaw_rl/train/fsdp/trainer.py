@@ -48,12 +48,16 @@ class FsdpTrainer(LocalTrainer):
         return [] if self._ranks is None else self._ranks.pids
 
     async def _start(self) -> asyncio.subprocess.Process:
-        self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._ranks = await RankProcesses.start(
-            self._model, self._options_now(), size=self._num_ranks, meet=self._scratch / "meeting"
-        )
+        meet = await asyncio.to_thread(self._new_meeting)
+        self._ranks = await RankProcesses.start(self._model, self._options_now(), size=self._num_ranks, meet=meet)
         self._process = self._ranks.first
         return self._process
+
+    def _new_meeting(self) -> Path:
+        self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        meet = self._scratch / "meeting"
+        meet.unlink(missing_ok=True)
+        return meet
 
     async def _ask(self, process: asyncio.subprocess.Process, line: bytes) -> bytes | None:
         said = await super()._ask(process, line)

@@ -27,7 +27,7 @@ from openclaw_rl.train.worker.crew import Crew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class SomeRows:
     """Rows [first, first + len(tensor)) of `total`."""
 
     tensor: Tensor
@@ -35,21 +35,23 @@ class Rows:
     total: int
 
 
-def rows_of(tensor: Tensor) -> Tensor | Rows:
+def rows_of(tensor: Tensor) -> Tensor | SomeRows:
     """What this process has of a tensor."""
     if not isinstance(tensor, DTensor):
         return tensor.detach()
     local, total = tensor.to_local().detach(), tensor.shape[0]
-    return Rows(tensor=local, first=_first_row(total, tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()), total=total)
+    return SomeRows(
+        tensor=local,
+        first=_first_row(total, tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()),
+        total=total,
+    )
 
 
-def save_shard(folder: Path, name: str, tensors: Mapping[str, Tensor | Rows], crew: Crew) -> None:
+def save_shard(folder: Path, name: str, tensors: Mapping[str, Tensor | SomeRows], crew: Crew) -> None:
     """This process's file of them. What every process has whole is in each file."""
     path = folder / (f"{name}.safetensors" if crew.size == 1 else _shard_name(name, crew.number, crew.size))
-    places = {key: [one.first, one.total] for key, one in tensors.items() if isinstance(one, Rows)}
-    plain = {
-        key: (one.tensor if isinstance(one, Rows) else one).cpu().contiguous() for key, one in tensors.items()
-    }
+    places = {key: [one.first, one.total] for key, one in tensors.items() if isinstance(one, SomeRows)}
+    plain = {key: (one.tensor if isinstance(one, SomeRows) else one).cpu().contiguous() for key, one in tensors.items()}
     save_file(plain, path, metadata={"rows": json.dumps(places)} if places else None)
 
 
@@ -97,9 +99,7 @@ class Saved:
         mesh, mine = like.device_mesh, like.to_local()
         first = _first_row(like.shape[0], mesh.get_local_rank(), mesh.size())
         local = self._rows(name, first, first + len(mine)).to(like.device) if len(mine) else torch.empty_like(mine)
-        return DTensor.from_local(
-            local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
-        )
+        return DTensor.from_local(local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
 
     def _rows(self, name: str, first: int, end: int | None) -> Tensor:
         try:

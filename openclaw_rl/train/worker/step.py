@@ -267,7 +267,9 @@ class StepTaker:
         sequences = [one.student for one in part] or [IDLE]
         readings = self._reader.read(sequences, kept=room.kept, dropout_seed=dropout_seed)
         if not part:
-            nothing_11 = readings[0].rows(1.0).logprob(torch.zeros((1, 1), dtype=torch.long, device=self._reader.device))
+            nothing_11 = (
+                readings[0].rows(1.0).logprob(torch.zeros((1, 1), dtype=torch.long, device=self._reader.device))
+            )
             return 0.0 * nothing_11.sum(), []
         shares: list[Tensor] = []
         seen: list[tuple[str, Tensor]] = []

@@ -42,8 +42,8 @@ def ask(
 ) -> list[Rows]:
     """One answer for each question. Hints of one conversation share what they begin with, in passes of so many tokens.
 
-    `readers` are all that may be asked, by any member of the crew. Logits are divided by the sample's temperature and by
-    the teacher's.
+    `readers` are all that may be asked, by any member of the crew. Logits are divided by the sample's temperature and
+    by the teacher's.
     """
     answers: dict[int, Rows] = {}
     for reader in {id(one): one for one in readers}.values():

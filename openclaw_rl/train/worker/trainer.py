@@ -139,10 +139,8 @@ class TorchTrainer:
         )
         return ScoreReport(parent=parent, candidate=candidate, sha256=self._sha256(_folder(order.candidate)))
 
-    def _logprobs(
-        self, reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int
-    ) -> list[tuple[float, ...]]:
-        crew, found = self._crew, {}
+    def _logprobs(self, reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int) -> list[tuple[float, ...]]:
+        crew, found = self._crew, dict[int, tuple[float, ...]]()
         mine = share_out([len(one) for one in sequences], crew.size)[crew.number]
         for part in crew.level(in_parts(mine, lambda at: (sequences[at],), reader.counter, max_tokens=max_tokens)):
             read = token_logprobs(reader, [sequences[at] for at in part or ()] or [IDLE])
