@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs and not scale") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
@@ -59,6 +59,9 @@ $(VLLM)/complete:
 
 test-envs: setup  ## run real agents at work in boxes, and other people's formats; shares its programs with test-clients
 	$(BIN)/python -m pytest -m envs tests/envs $(ARGS)
+
+test-scale: setup  ## run trainers and workers over several processes and machines
+	$(BIN)/python -m pytest -m scale tests/unit/train/fsdp tests/pipeline $(ARGS)
 
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
 	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults/boxes tests/unit/model tests/pipeline $(ARGS)

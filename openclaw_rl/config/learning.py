@@ -34,8 +34,7 @@ def _as_chain(value: object) -> object:
 JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(min_length=1)]
 """One name, or several in the order in which they are asked."""
 
-_ONE_MACHINE = "this release runs on one machine"
-_ONE_GPU = "this release runs on one GPU, or on a CPU (engine.device=cpu)"
+_ONE_GPU = "this release judges and teaches on one GPU, or on a CPU (engine.device=cpu)"
 _NO_CLOUD = "this release trains locally; cloud trainers come later"
 
 
@@ -180,7 +179,12 @@ class TrainingConfig(Section):
     preset: Literal["default", "reference"] = setting(
         "default", "Our recipe, or the published one, formula for formula: it sets the defaults of the keys below."
     )
-    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited("local", "Where the trainer runs.", _NO_CLOUD)
+    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited(
+        "local",
+        "Where the trainer runs: one process here, or one for each GPU of one machine or several, with FSDP2.",
+        _NO_CLOUD,
+        also=("fsdp",),
+    )
     load_path: FsPath | None = setting(
         None, "Weights to serve and train, apart from model.checkpoint_path, which then has the tokenizer."
     )
@@ -366,26 +370,34 @@ class TrainingConfig(Section):
     lora_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = setting(0.0, "Dropout in front of the adapter.")
     lora_target_modules: tuple[Text, ...] = setting(("all-linear",), "Layers that get one: names, or all-linear.")
 
-    num_gpus: NonNegativeInt | None = limited(None, "GPUs of this machine to use.", _ONE_GPU, also=(1,))
-    actor_gpus: NonNegativeInt | None = limited(None, "GPUs that train.", _ONE_GPU, also=(1,))
+    num_gpus: NonNegativeInt | None = setting(None, "Most GPUs of this machine to use, with backend=fsdp; null = all.")
+    actor_gpus: NonNegativeInt | None = setting(None, "Another name of gpus_per_node.")
     device: Literal["auto", "cpu", "cuda"] | None = setting(None, "Where the trainer computes; null = engine.device.")
     dtype: Literal["auto", "float32", "bfloat16"] | None = setting(
         None, "Precision that a GPU trains in; null = engine.dtype. A CPU trains in float32."
     )
-    gpu_ids: tuple[NonNegativeInt, ...] = setting((), "The GPU that trains, by its number; empty = the first.")
-    gpus_per_node: PositiveInt | None = limited(None, "Trainer processes on each machine.", _ONE_GPU, also=(1,))
-    nnodes: PositiveInt = limited(1, "Machines that train together.", _ONE_MACHINE)
-    node_rank: NonNegativeInt = limited(0, "Number of this machine among them.", _ONE_MACHINE)
-    master_addr: Text = limited(
-        "localhost",
-        "Address of machine 0.",
-        _ONE_MACHINE,
-        also=("127.0.0.1", "::1"),
+    gpu_ids: tuple[NonNegativeInt, ...] = setting(
+        (), "The GPU that trains, by its number, or with backend=fsdp those that do; empty = the first."
     )
-    master_port: Port = limited(6000, "Port of machine 0.", _ONE_MACHINE)
+    gpus_per_node: PositiveInt | None = setting(
+        None, "Processes that train on each machine, with backend=fsdp: one for each GPU, or on a CPU."
+    )
+    ranks: Literal["started", "joined"] = setting(
+        "started",
+        "Processes of backend=fsdp: `up` starts them on this machine, or they are started elsewhere and join it.",
+    )
+    nnodes: PositiveInt = setting(1, "Machines that train together, with backend=fsdp and ranks=joined.")
+    node_rank: NonNegativeInt = setting(0, "Number of this machine among them, for `openclaw-rl worker trainer`.")
+    master_addr: Text = setting("localhost", "Address of machine 0 among them.")
+    master_port: Port = setting(6000, "Port of machine 0 among them.")
     tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
     tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
     fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes of backend=fsdp on one machine."""
+        return self.gpus_per_node or self.actor_gpus or len(self.gpu_ids) or 1
 
     def for_line(self, line: str) -> Self:
         """As it is for this line. Attempts at tasks come by the dozen, in groups that are compared: their steps are

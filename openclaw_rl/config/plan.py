@@ -72,8 +72,8 @@ def _shares(config: Config) -> list[_Share]:
     """Of each worker; one that runs elsewhere has none, and its address is told."""
     engine, training, evaluation = config.engine, config.training, config.evaluation
     model = str(config.model.checkpoint_path or config.model.name)
-    actor = training.actor_gpus or 0
-    command = f"{_OWN}: {actor} processes under torchrun" if actor > 1 else _OWN
+    actor = training.num_ranks if training.backend == "fsdp" else training.actor_gpus or 0
+    command = f"{_OWN}: {actor} processes, FSDP2" if actor > 1 else _OWN
     shares = [_Share(name="trainer", num_gpus=actor, named=training.gpu_ids, command=command)]
     if engine.url is not None or engine.urls:
         places = " ".join(map(mask_passwords, engine.urls or (str(engine.url),)))

@@ -10,14 +10,13 @@ from typing import Any
 from openclaw_rl.config.aliases import ALIASES
 from openclaw_rl.config.fields import HIDDEN, mask_passwords
 from openclaw_rl.config.keys import LEAVES, either, limit_of
+from openclaw_rl.config.machines import machine_refusals
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
 from openclaw_rl.config.tree import FOREIGN_ENGINES, Config, EngineConfig
 from openclaw_rl.errors import ConfigError
 
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
-_SERVING_TOO = ("training.num_gpus", "training.gpus_per_node", "training.nnodes")
-"""How many GPUs and machines somebody means to use concerns a server that only serves as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +61,15 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
     tree = config.model_dump(mode="json")
     for key in LEAVES:
         value, limit = _at(tree, key), limit_of(key)
-        if (
-            limit is not None
-            and value not in limit.takes
-            and (learn or key in _SERVING_TOO or not key.startswith(_LEARNING))
-        ):
+        if limit is not None and value not in limit.takes and (learn or not key.startswith(_LEARNING)):
             yield f"{_named(key)} = {_show(value)}: {limit.why}; {limit.advice}"
-    serving, training = config.engine.gpu_ids, config.training.gpu_ids
+    yield from machine_refusals(config, learn=learn, named=_named)
+    serving = config.engine.gpu_ids
     if len(serving) > 1 and config.engine.replicas == 1 and config.engine.type not in FOREIGN_ENGINES:
         yield (
             f"engine.gpu_ids = {','.join(map(str, serving))}: an engine of this release serves on one GPU; name one, "
             f"such as {serving[0]}, or start an engine on each with engine.replicas={len(serving)}"
         )
-    if learn and len(training) > 1:
-        gpus = ",".join(map(str, training))
-        yield f"training.gpu_ids = {gpus}: this release trains on one GPU; name one, such as {training[0]}"
     yield from _engine_refusals(config, learn=learn)
     weights = {"training.load_path": config.training.load_path}
     if learn:

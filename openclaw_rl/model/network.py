@@ -110,7 +110,7 @@ class Weights:
 
     embedding: Tensor
     """[V, H]"""
-    layers: tuple[LayerWeights, ...]
+    layers: Sequence[LayerWeights]
     final_norm: Tensor
     head: Linear
 
@@ -121,7 +121,7 @@ class Network:
     def __init__(self, arch: Architecture, weights: Weights, *, is_fused: bool = False) -> None:
         """With `is_fused` a GPU's element-wise work is compiled: half a minute once per process, so for training."""
         self.arch = arch
-        self.weights = weights
+        self._weights = weights
         self.device = weights.final_norm.device
         self.dtype = weights.final_norm.dtype
         """Of the activations."""
@@ -129,9 +129,18 @@ class Network:
         self._elementwise: Elementwise = fused() if is_fused and self.device.type == "cuda" else PLAIN
 
     @property
+    def weights(self) -> Weights:
+        """What is computed with."""
+        return self._weights
+
+    @property
     def is_fused(self) -> bool:
         """Whether element-wise work is compiled, which also keeps less for a backward pass."""
         return self._elementwise is not PLAIN
+
+    def unfused(self) -> Network:
+        """The same weights, nothing compiled."""
+        return Network(self.arch, self.weights) if self.is_fused else self
 
     def rope(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and sine of every position, [T, D/2] in float32."""
@@ -158,11 +167,7 @@ class Network:
         spread = torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
         rope = spread[0].to(self.dtype).unsqueeze(1), spread[1].to(self.dtype).unsqueeze(1)
         for index in range(self.arch.num_layers if num_layers is None else num_layers):
-            if run_layer is None:
-                x = self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
-            else:
-                before = partial(self._before, index, rope=rope, lora=lora)
-                x = run_layer(before, partial(attend, index), partial(self._after, index, lora=lora), x)
+            x = self._block(index, x, rope, attend, lora, run_layer)
         return x if num_layers is not None else self._elementwise.norm(x, self.weights.final_norm, self.arch.rms_eps)
 
     def logits(self, hidden_RH: Tensor) -> Tensor:
@@ -173,6 +178,20 @@ class Network:
             # Rounded to bfloat16 first, one row in ten would have other tokens among its best four.
             return torch.mm(hidden_RH, head.weight.t(), out_dtype=torch.float32)
         return head(hidden_RH).float()
+
+    def _block(
+        self,
+        index: int,
+        x: Tensor,
+        rope: tuple[Tensor, Tensor],
+        attend: Attend,
+        lora: Lora | None,
+        run_layer: RunLayer | None,
+    ) -> Tensor:
+        if run_layer is None:
+            return self._after(index, x, attend(index, *self._before(index, x, rope, lora)), lora)
+        before = partial(self._before, index, rope=rope, lora=lora)
+        return run_layer(before, partial(attend, index), partial(self._after, index, lora=lora), x)
 
     def _before(
         self, index: int, x: Tensor, rope: tuple[Tensor, Tensor], lora: Lora | None

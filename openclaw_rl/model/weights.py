@@ -10,8 +10,9 @@ Opens safetensors and nothing else. Knows neither the network's maths nor quanti
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.architecture import MODULES, Architecture, Module
-from openclaw_rl.model.folder import sync_folder
+from openclaw_rl.model.folder import sync, sync_folder
 from openclaw_rl.model.network import DenseLinear, LayerWeights, Linear, SplitLinear, Weights
 
 _DTYPES: Mapping[str, torch.dtype] = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -41,18 +42,34 @@ def load_weights(
 
     `check_numbers` reads all of them first, and refuses one that holds anything but finite numbers.
     """
-    shapes = _shapes(arch)
-    tensors = _Tensors(folder, shapes, device=torch.device(device), dtype=dtype)
+    opened = WeightsOnDisk(folder, arch, device=device, dtype=dtype)
     if check_numbers:
-        tensors.check_numbers(shapes)
-    embedding = tensors.take("model.embed_tokens.weight")
-    head = embedding if arch.tied_head else tensors.take("lm_head.weight")
-    return Weights(
-        embedding=embedding,
-        layers=tuple(_layer(tensors, f"model.layers.{index}.", arch) for index in range(arch.num_layers)),
-        final_norm=tensors.take("model.norm.weight"),
-        head=DenseLinear(head),
-    )
+        opened.check_numbers()
+    layers = tuple(opened.layer(index) for index in range(arch.num_layers))
+    return opened.around(layers)
+
+
+class WeightsOnDisk:
+    """The weights of the model in `folder`, piece by piece: for those who keep less than the whole in memory."""
+
+    def __init__(self, folder: Path, arch: Architecture, *, device: torch.device, dtype: torch.dtype) -> None:
+        """`ModelError` if a tensor is missing or wrong; none is read yet."""
+        self._arch = arch
+        self._tensors = _Tensors(folder, _shapes(arch), device=torch.device(device), dtype=dtype)
+
+    def check_numbers(self) -> None:
+        """Reads all of them; `ModelError` if one holds anything but finite numbers."""
+        self._tensors.check_numbers(_shapes(self._arch))
+
+    def layer(self, index: int) -> LayerWeights:
+        return _layer(self._tensors, f"model.layers.{index}.", self._arch)
+
+    def around(self, layers: Sequence[LayerWeights]) -> Weights:
+        """What stands before and behind the layers, with these."""
+        embedding = self._tensors.take("model.embed_tokens.weight")
+        head = embedding if self._arch.tied_head else self._tensors.take("lm_head.weight")
+        final_norm = self._tensors.take("model.norm.weight")
+        return Weights(embedding=embedding, layers=layers, final_norm=final_norm, head=DenseLinear(head))
 
 
 def _layer(tensors: _Tensors, prefix: str, arch: Architecture) -> LayerWeights:
@@ -232,30 +249,56 @@ def copy_description(source: Path, folder: Path) -> None:
             shutil.copyfile(source / name, folder / name)
 
 
+def save_part(tensors: Mapping[str, Tensor], folder: Path, *, number: int, num_parts: int) -> None:
+    """Part `number`, counted from 0, of a model that is saved in several files; the folder is there, and is not synced:
+    others write into it."""
+    save_file(dict(tensors), path := folder / _part_name(number, num_parts), metadata={"format": "pt"})
+    sync(path)
+
+
+def save_index(folder: Path, arch: Architecture, parts: Sequence[Collection[str]], *, itemsize: int) -> None:
+    """Says which tensor is in which of the parts."""
+    where = {name: _part_name(number, len(parts)) for number, names in enumerate(parts) for name in names}
+    total = sum(math.prod(shape) for shape in _shapes(arch).values()) * itemsize
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _part_name(number: int, num_parts: int) -> str:
+    return f"model-{number + 1:05}-of-{num_parts:05}.safetensors"
+
+
 def _named(weights: Weights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
+    yield from named_ends(weights, arch)
+    for index, layer in enumerate(weights.layers):
+        yield from named_layer(index, layer, arch)
+
+
+def named_ends(weights: Weights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
+    """What stands before and behind the layers, by the checkpoint's names."""
     yield "model.embed_tokens.weight", weights.embedding
     yield "model.norm.weight", weights.final_norm
     if not arch.tied_head:
-        yield "lm_head.weight", _matrix(weights.head)
-    for index, layer in enumerate(weights.layers):
-        for name, tensor in _named_layer(layer, arch):
-            yield f"model.layers.{index}.{name}.weight", tensor
+        yield "lm_head.weight", dense_matrix(weights.head)
 
 
-def _named_layer(layer: LayerWeights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
-    yield "input_layernorm", layer.input_norm
-    yield "post_attention_layernorm", layer.post_norm
+def named_layer(index: int, layer: LayerWeights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:
+    """A layer's tensors by the checkpoint's names."""
+    stem = f"model.layers.{index}."
+    yield f"{stem}input_layernorm.weight", layer.input_norm
+    yield f"{stem}post_attention_layernorm.weight", layer.post_norm
     if layer.q_norm is not None and layer.k_norm is not None:
-        yield "self_attn.q_norm", layer.q_norm
-        yield "self_attn.k_norm", layer.k_norm
+        yield f"{stem}self_attn.q_norm.weight", layer.q_norm
+        yield f"{stem}self_attn.k_norm.weight", layer.k_norm
     for module in MODULES:
         parts = arch.projections(module)
-        split = torch.split(_matrix(getattr(layer, module)), [part.out_features for part in parts])
+        split = torch.split(dense_matrix(getattr(layer, module)), [part.out_features for part in parts])
         for part, matrix in zip(parts, split, strict=True):
-            yield part.name, matrix.clone()
+            yield f"{stem}{part.name}.weight", matrix.clone()
 
 
-def _matrix(linear: Linear) -> Tensor:
+def dense_matrix(linear: Linear) -> Tensor:
+    """The matrix [out, in] of a projection that is one."""
     if not isinstance(linear, DenseLinear):
         raise ModelError(f"{type(linear).__name__} cannot be saved; load the weights in float32")
     return linear.weight

@@ -124,17 +124,11 @@ class LocalTrainer(LocalWeights):
     @classmethod
     def of(cls, config: Config, model: Path) -> Self:
         """As configured."""
-        options = {
-            "device": config.training.device or config.engine.device,
-            "dtype": config.training.dtype or config.engine.dtype,
-            "threads": config.engine.threads,
-            "gpu_ids": list(config.training.gpu_ids),
-        }
         key = config.training.teacher_api_key
         return cls(
             model,
             versions_folder(config),
-            options,
+            worker_options(config),
             scratch=config.store.data_dir / "run" / "orders",
             teacher_key=None if key is None else key.get_secret_value(),
         )
@@ -201,13 +195,15 @@ class LocalTrainer(LocalWeights):
             raise TrainError(f"the trainer's process does not start: it {await self._epitaph(process)}")
         return process
 
+    def _options_now(self) -> dict[str, Json]:
+        # One death is an accident. The kernel, when it is short of memory, kills without a word: then smaller parts.
+        return {**self._options, "shrink": 2 ** max(0, self._num_lost - 1)}
+
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
-        # One death is an accident. The kernel, when it is short of memory, kills without a word: then smaller parts.
-        options = {**self._options, "shrink": 2 ** max(0, self._num_lost - 1)}
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "openclaw_rl.train.worker"),
-            *("--model", str(self._model), "--options", json.dumps(options)),
+            *("--model", str(self._model), "--options", json.dumps(self._options_now())),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
@@ -257,6 +253,16 @@ class LocalTrainer(LocalWeights):
             await process.wait()
         if self._reading is not None:
             await self._reading
+
+
+def worker_options(config: Config) -> dict[str, Json]:
+    """What a trainer's process is told of the machine that it computes on."""
+    return {
+        "device": config.training.device or config.engine.device,
+        "dtype": config.training.dtype or config.engine.dtype,
+        "threads": config.engine.threads,
+        "gpu_ids": list(config.training.gpu_ids),
+    }
 
 
 def versions_folder(config: Config) -> Path:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -39,16 +39,28 @@ Report = StepReport | ScoreReport
 
 def write_order(path: Path, order: Order) -> None:
     """Writes a new file that only its owner reads."""
-    head = _fields(order)
-    kind, many = ("step", "samples") if isinstance(order, StepOrder) else ("score", "sequences")
-    _write(path, {kind: head}, *head.pop(many))
+    _write(path, order_lines(order))
 
 
 def read_order(path: Path) -> Order:
     """The inverse of `write_order`."""
     with path.open(encoding="utf-8") as lines:
-        ((kind, head),) = json.loads(next(lines)).items()
-        many = [json.loads(line) for line in lines]
+        return parse_order(lines)
+
+
+def order_lines(order: Order) -> Iterator[str]:
+    """The lines of an order's file."""
+    head = _fields(order)
+    kind, many = ("step", "samples") if isinstance(order, StepOrder) else ("score", "sequences")
+    rest = head.pop(many)
+    for document in ({kind: head}, *rest):
+        yield _line(document)
+
+
+def parse_order(lines: Iterable[str]) -> Order:
+    """The inverse of `order_lines`."""
+    first, *many = [json.loads(line) for line in lines]
+    ((kind, head),) = first.items()
     if kind == "score":
         return ScoreOrder(
             **{
@@ -73,22 +85,35 @@ def read_order(path: Path) -> Order:
 
 def write_report(path: Path, report: Report) -> None:
     """Writes a new file that only its owner reads."""
-    _write(path, {"step" if isinstance(report, StepReport) else "score": report})
+    _write(path, [report_line(report)])
 
 
 def read_report(path: Path) -> Report:
     """The inverse of `write_report`."""
-    ((kind, raw),) = json.loads(path.read_text(encoding="utf-8")).items()
+    return parse_report(path.read_text(encoding="utf-8"))
+
+
+def report_line(report: Report) -> str:
+    """The one line of a report's file."""
+    return _line({"step" if isinstance(report, StepReport) else "score": report})
+
+
+def parse_report(line: str) -> Report:
+    """The inverse of `report_line`."""
+    ((kind, raw),) = json.loads(line).items()
     if kind == "score":
         return ScoreReport(**{**raw, **{name: tuple(map(tuple, raw[name])) for name in ("parent", "candidate")}})
     return StepReport(**{**raw, "weights": _weights(raw["weights"])})
 
 
-def _write(path: Path, *documents: Any) -> None:
+def _write(path: Path, lines: Iterable[str]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        for document in documents:
-            file.write(json.dumps(document, default=_fields) + "\n")
+        file.writelines(lines)
+
+
+def _line(document: Any) -> str:
+    return json.dumps(document, default=_fields) + "\n"
 
 
 def _fields(record: Any) -> dict[str, Any]:

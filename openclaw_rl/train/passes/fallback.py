@@ -20,6 +20,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch import Tensor
 from torch.func import functional_call
+from torch.nn.utils import parameters_to_vector
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from openclaw_rl.errors import TrainError
@@ -102,6 +103,9 @@ class PeftStudent:
         self.parameters: list[Tensor] = list(self._learning.values())
         self.reader = TransformersReader(worn.model)
 
+    def vector(self) -> Tensor:
+        return parameters_to_vector(self.parameters).detach()
+
     def averaged(self, flat: Tensor) -> Reader:
         parts = flat.split([tensor.numel() for tensor in self.parameters])
         shaped = (part.view_as(tensor) for part, tensor in zip(parts, self.parameters, strict=True))
@@ -119,6 +123,9 @@ class WholeStudent:
         self._source = source
         self.parameters: list[Tensor] = list(model.parameters())
         self.reader = TransformersReader(model)
+
+    def vector(self) -> Tensor:
+        return parameters_to_vector(self.parameters).detach()
 
     def averaged(self, flat: Tensor) -> Reader:
         raise AssertionError("only adapters are averaged")

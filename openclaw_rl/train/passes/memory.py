@@ -140,15 +140,19 @@ def plan(
     learns_all: bool = False,
     is_fused: bool = False,
     ways: Sequence[Kept] = ON_DEVICE,
+    num_sharing: int = 1,
 ) -> MemoryPlan:
-    """`choose` for what is free now, less what is `reserved`: `fixed_bytes` of what is not there yet, the head's."""
-    share = 1.0 if device.type == "cuda" else _HOST_SHARE
+    """`choose` for what is free now, less what is `reserved`: `fixed_bytes` of what is not there yet, the head's.
+
+    `num_sharing` processes plan with the same memory.
+    """
+    share = (1.0 if device.type == "cuda" else _HOST_SHARE) / num_sharing
     return choose(
         arch,
         dtype,
         num_tokens=num_tokens,
         free=int(share * free_bytes(device)) - reserved,
-        free_on_host=int(_HOST_SHARE * host_free_bytes()),
+        free_on_host=int(_HOST_SHARE * host_free_bytes()) // num_sharing,
         learns_all=learns_all,
         is_fused=is_fused,
         ways=ways,

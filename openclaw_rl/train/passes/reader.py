@@ -15,7 +15,7 @@ Axes: T tokens of the batch, R rows of one response, H hidden.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -31,7 +31,7 @@ from openclaw_rl.train.objective.rows import DenseRows, Rows
 from openclaw_rl.train.passes.activations import ALL, Kept
 from openclaw_rl.train.passes.memory import free_bytes
 from openclaw_rl.train.passes.plain import GrowingAttention, response_rows
-from openclaw_rl.train.passes.sequences import Counter, Each, Sequenced, in_parts
+from openclaw_rl.train.passes.sequences import Counter, Each, Sequenced
 from openclaw_rl.train.tree.attention import TreeAttention
 from openclaw_rl.train.tree.fold import Fold, Tree
 from openclaw_rl.train.tree.past import MIN_TOKENS, Past, Recalling, cut
@@ -216,7 +216,7 @@ class NetworkFollower:
 
     def __init__(self, network: Network, lora: LoraFor) -> None:
         # At a token at a time calling what is compiled costs more than it saves, and compiling it for one token, too.
-        self._network = Network(network.arch, network.weights) if network.is_fused else network
+        self._network = network.unfused()
         self._lora = lora
         self._attend = GrowingAttention()
 
@@ -246,9 +246,10 @@ class RereadingFollower:
 
 
 @torch.no_grad()
-def token_logprobs(reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int) -> Iterator[tuple[float, ...]]:
-    """The log-prob of each response token of each sequence at T = 1, in passes of at most so many tokens."""
-    for part in in_parts(sequences, lambda one: (one,), reader.counter, max_tokens=max_tokens):
-        for one, reading in zip(part, reader.read(part), strict=True):
-            ids_R1 = torch.tensor(one.response_ids, device=reader.device).unsqueeze(-1)
-            yield tuple(reading.rows(1.0).logprob(ids_R1)[:, 0].tolist())
+def token_logprobs(reader: Reader, sequences: Sequence[Sequenced]) -> list[tuple[float, ...]]:
+    """The log-prob of each response token of each sequence at T = 1, in one pass."""
+    found: list[tuple[float, ...]] = []
+    for one, reading in zip(sequences, reader.read(sequences), strict=True):
+        ids_R1 = torch.tensor(one.response_ids, device=reader.device).unsqueeze(-1)
+        found.append(tuple(reading.rows(1.0).logprob(ids_R1)[:, 0].tolist()))
+    return found

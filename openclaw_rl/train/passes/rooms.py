@@ -37,8 +37,11 @@ class Rooms:
         shrink: int,
         is_fused: bool = False,
         can_recompute: bool = True,
+        num_sharing: int = 1,
     ) -> None:
-        """Without `arch` nobody knows what a token takes. `shrink` divides all parts."""
+        """Without `arch` nobody knows what a token takes. `shrink` divides all parts; `num_sharing` processes have the
+        device's memory together."""
+        self._num_sharing = num_sharing
         self._arch = arch
         self._is_fused = is_fused
         self._can_recompute = can_recompute
@@ -63,6 +66,7 @@ class Rooms:
                 reserved=self._reserved(self._arch, settings, num_learning),
                 learns_all=not settings.use_lora,
                 is_fused=self._is_fused,
+                num_sharing=self._num_sharing,
             )
             kept, fits = plan.kept, plan.max_tokens
         most = min(settings.micro_batch_tokens or fits, self._max_tokens or fits)

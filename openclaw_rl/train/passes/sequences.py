@@ -37,6 +37,10 @@ class Sequenced:
         return np.array(self.prompt_ids + self.response_ids[:-1], dtype=np.int64)
 
 
+IDLE = Sequenced((0,), (0,))
+"""The least that can be read, for whoever reads along with others and has nothing of its own."""
+
+
 class Counter(Protocol):
     """Counts what is computed for the sequences that were added."""
 

@@ -33,7 +33,7 @@ from openclaw_rl.types import ScoreOrder
 if TYPE_CHECKING:
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
-_MAX_ERROR = 4000
+MAX_ERROR = 4000
 NICENESS = 6
 """Whoever chats comes first, and learning never starves: beside an engine that is busy the trainer gets a fifth of each
 core. In the kernel's table of weights level 6 has 272 and level 0 has 1024: 272 of 1296 are 21 %; a level more or less
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     logging.basicConfig(level=logging.INFO, handlers=[to_stderr], force=True)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that spin take the core that the chat needs
-    _give_way()
+    give_way()
     os.environ["HF_HUB_OFFLINE"] = "1"
     options = arguments.options
     if options.get("gpu_ids"):
@@ -81,30 +81,31 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report
     orders: SimpleQueue[str] = SimpleQueue()
-    Thread(target=_receive, args=(orders,), daemon=True).start()
+    Thread(target=receive, args=(orders,), daemon=True).start()
     answer: dict[str, object] = {"ready": True}
     while True:
         print(json.dumps(answer), file=answers, flush=True)
         line = json.loads(orders.get())
         try:
             order = read_order(Path(line["order"]))
-            write_report(Path(line["report"]), _carried_out(trainer, order, line["target"]))
+            write_report(Path(line["report"]), carried_out(trainer, order, line["target"]))
             answer = {"done": True}
         except (OpenClawError, OSError) as error:
-            answer = {"error": str(error)[:_MAX_ERROR]}
+            answer = {"error": str(error)[:MAX_ERROR]}
         except Exception as error:
             # The boundary of an order: a loss of somebody's own that fails is an order that cannot be carried out so.
             logging.getLogger(__name__).exception("an order failed")
-            answer = {"error": repr(error)[:_MAX_ERROR]}
+            answer = {"error": repr(error)[:MAX_ERROR]}
 
 
-def _carried_out(trainer: TorchTrainer, order: Order, target: str | None) -> Report:
+def carried_out(trainer: TorchTrainer, order: Order, target: str | None) -> Report:
+    """What comes of an order; a step without a target is a rehearsal."""
     if isinstance(order, ScoreOrder):
         return trainer.score(order)
     return trainer.rehearse(order) if target is None else trainer.step(order, Path(target))
 
 
-def _give_way() -> None:
+def give_way() -> None:
     """Lowers the weight of this process, and that of its session.
 
     This process leads a session of its own. Where the kernel groups by sessions (`sched_autogroup_enabled`) it weighs
@@ -115,7 +116,7 @@ def _give_way() -> None:
         Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="ascii")
 
 
-def _receive(orders: SimpleQueue[str]) -> None:
+def receive(orders: SimpleQueue[str]) -> None:
     """Passes orders on until there is nobody left to give one: then what is being computed is of no use either."""
     for line in sys.stdin:
         orders.put(line)

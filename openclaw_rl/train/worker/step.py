@@ -2,7 +2,8 @@
 
 A step is a function of the weights, the optimiser's state, the samples and the seed: it remembers nothing else, and
 gives the same bits again on the same CPU. Samples of a conversation are computed together, in parts of a bounded number
-of tokens (passes/sequences.py). Knows no file, no line and no version.
+of tokens (passes/sequences.py). In a crew each member computes some conversations, whole ones, and the step is that of
+all. Knows no file, no line and no version.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.objective.sample import SampleTensors, Target, sample_tensors
 from openclaw_rl.train.passes.activations import ALL, Kept
 from openclaw_rl.train.passes.reader import Reader
-from openclaw_rl.train.passes.sequences import Sequenced, in_parts, num_tokens
+from openclaw_rl.train.passes.sequences import IDLE, Sequenced, in_parts, num_tokens
+from openclaw_rl.train.worker.crew import ALONE, Crew, share_out
 from openclaw_rl.train.worker.critic import Critic
 from openclaw_rl.train.worker.laps import Laps
 from openclaw_rl.train.worker.settings import TrainSettings
@@ -91,6 +93,7 @@ class StepTaker:
         room_for: Callable[[int], PassRoom],
         critic: Critic | None = None,
         laps: Laps | None = None,
+        crew: Crew = ALONE,
     ) -> None:
         """`reader` is the student, `parameters` what of it the optimiser moves. `laps` are told where the time goes."""
         self._reader = reader
@@ -103,20 +106,25 @@ class StepTaker:
         self._room_for = room_for
         self._critic = critic
         self._laps = laps or Laps()
+        self._crew = crew
 
     def take(self, samples: Sequence[Sample], *, number: int, seed: int) -> StepOutcome:
         """Step `number` of a line, counted from 1. After an `OutOfMemory` the weights are in doubt: load them again."""
         work = [self._prepare(sample) for sample in samples]
-        room = self._room_for(total := self._num_tokens(self._moving(work)))
+        mine = self._mine(self._moving(work))
+        room = self._room_for(total := self._num_tokens(mine))
         try:
-            return self._take(work, room, number=number, seed=seed)
+            return self._take(work, mine, room, number=number, seed=seed)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if _is_out_of_memory(error):
                 largest = max(self._num_tokens([one]) for one in work)
                 raise OutOfMemory(room=room, largest=largest, total=total) from error
             raise
 
-    def _take(self, work: Sequence[_Work], room: PassRoom, *, number: int, seed: int) -> StepOutcome:
+    def _take(
+        self, work: Sequence[_Work], mine: Sequence[_Work], room: PassRoom, *, number: int, seed: int
+    ) -> StepOutcome:
+        crew = self._crew
         began_at, settings, computed_before = time.perf_counter(), self._settings, self._num_computed()
         computing_before = self._laps.seconds(*_COMPUTING)
         learning_rate = settings.learning_rate_at(number)
@@ -133,19 +141,25 @@ class StepTaker:
         for epoch in range(settings.num_epochs):
             self._optimiser.zero_grad(set_to_none=True)
             total = 0.0
-            for part_number, part in enumerate(self._parts(work, room)):
+            for at, part in enumerate(crew.level(self._parts(mine, room))):
+                part_number = at * crew.size + crew.number
                 dropout_seed = ((seed * 1009 + number) * 1009 + epoch) * 1009 + part_number
-                total += self._backward(part, room, targets, mean, found, dropout_seed=dropout_seed)
-            norm = self._clip(self._parameters)
-            # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
-            whole = norm if self._critic is None else math.hypot(norm, self._clip(self._critic.parameters))
+                total += self._backward(part or (), room, targets, mean, found, dropout_seed=dropout_seed)
+            total = sum(crew.gathered(total))
+            whole = norm = crew.clip(self._parameters, settings.clip_grad_norm)
+            if self._critic is not None:
+                # Apart from the policy's, so that a critic that is far off does not make the policy's step shorter.
+                crew.add_gradients(self._critic.parameters)
+                whole = math.hypot(norm, ALONE.clip(self._critic.parameters, settings.clip_grad_norm))
             if not (math.isfinite(total) and math.isfinite(whole)):
                 self._optimiser.zero_grad(set_to_none=True)
                 return StepOutcome({}, f"the loss is {total} and the norm of its gradient {whole}")
             self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         names = {**_NAMES, **_OWN}
-        metrics = {names.get(name, f"sample/{name}"): fmean(values) for name, values in found.items()}
+        seen = _joined(crew.gathered(found))
+        metrics = {names.get(name, f"sample/{name}"): fmean(values) for name, values in seen.items()}
+        computed = crew.gathered(self._num_computed() - computed_before)
         kinds = Counter(one.sample.kind for one in work)
         rewards = [one.sample.reward for one in work if one.sample.kind not in _OWN]
         seconds = time.perf_counter() - began_at
@@ -159,15 +173,11 @@ class StepTaker:
             "step/samples": len(work),
             "step/exercises": kinds["exercise"],
             "step/tokens": sum(len(sequence) for one in work for sequence in (one.student, *one.teachers)),
-            "step/tokens_computed": self._num_computed() - computed_before,
+            "step/tokens_computed": sum(computed),
             "step/seconds": seconds,
             "step/overhead_share": 1 - computing / seconds,
         }
         return StepOutcome(metrics)
-
-    def _clip(self, parameters: Sequence[Tensor]) -> float:
-        """Shortens the gradient where it is too long; its norm before that."""
-        return float(torch.nn.utils.clip_grad_norm_(parameters, self._settings.clip_grad_norm))
 
     def _temperature(self, sample: Sample) -> float:
         return self._settings.temperature_of(sample.temperature)
@@ -186,15 +196,31 @@ class StepTaker:
         """Samples that can move something."""
         return [one for one in work if self._loss.needs_student(one.tensors)]
 
-    def _parts(self, work: Sequence[_Work], room: PassRoom) -> Iterator[list[_Work]]:
+    def _mine(self, moving: Sequence[_Work]) -> list[_Work]:
+        """Those that this member computes: whole conversations, so many that all members have about as much to do."""
+        if self._crew.size == 1:
+            return list(moving)
+        trees: defaultdict[str, list[_Work]] = defaultdict(list)
+        for one in moving:
+            trees[one.sample.session or one.sample.id].append(one)
+        weights = [self._effort(tree) for tree in trees.values()]
+        chosen = share_out(weights, self._crew.size)[self._crew.number]
+        return [one for at, tree in enumerate(trees.values()) if at in chosen for one in tree]
+
+    def _effort(self, tree: Sequence[_Work]) -> int:
+        """A backward pass takes as long as two passes forward; what is fixed is read once for all epochs."""
+        read = [one for work in tree for one in (*work.teachers, *([work.student] if self._loss.needs_base else []))]
+        return 3 * self._settings.num_epochs * self._num_tokens(tree) + num_tokens(self._base.reader.counter(), read)
+
+    def _parts(self, mine: Sequence[_Work], room: PassRoom) -> Iterator[list[_Work]]:
         """Those of a conversation beside each other."""
-        moving = sorted(self._moving(work), key=lambda one: (one.sample.session, one.sample.index))
+        sorted_ = sorted(mine, key=lambda one: (one.sample.session, one.sample.index))
         return in_parts(
-            moving,
+            sorted_,
             lambda one: (one.student,),
             self._reader.counter,
             max_tokens=room.max_tokens,
-            max_items=-(-len(moving) // self._settings.gradient_accumulation_steps),
+            max_items=-(-len(sorted_) // self._settings.gradient_accumulation_steps) or None,
         )
 
     def _num_tokens(self, work: Sequence[_Work]) -> int:
@@ -214,7 +240,7 @@ class StepTaker:
         *,
         dropout_seed: int,
     ) -> float:
-        """Adds the gradient of a part; its share of the loss."""
+        """Adds the gradient of a part; its share of the loss. An empty part keeps the other members company."""
         with self._laps.of("teacher"):
             fixed = self._fixed(part, targets, room)
         with self._laps.of("forward"):
@@ -238,7 +264,13 @@ class StepTaker:
         dropout_seed: int,
     ) -> tuple[Tensor, list[tuple[str, Tensor]]]:
         """A part's share of the loss, and what was measured on the way. Sets the targets that are missing."""
-        readings = self._reader.read([one.student for one in part], kept=room.kept, dropout_seed=dropout_seed)
+        sequences = [one.student for one in part] or [IDLE]
+        readings = self._reader.read(sequences, kept=room.kept, dropout_seed=dropout_seed)
+        if not part:
+            nothing_11 = (
+                readings[0].rows(1.0).logprob(torch.zeros((1, 1), dtype=torch.long, device=self._reader.device))
+            )
+            return 0.0 * nothing_11.sum(), []
         shares: list[Tensor] = []
         seen: list[tuple[str, Tensor]] = []
         for one, reading in zip(part, readings, strict=True):
@@ -271,7 +303,8 @@ class StepTaker:
             questions += [HintedQuestion(teacher, sequence, temperature) for sequence in one.teachers]
             if self._loss.needs_base:
                 questions.append(HintedQuestion(self._base, one.student, temperature))
-        answers = iter(ask(questions, max_tokens=room.max_read_tokens))
+        readers = (self._teacher.reader, self._base.reader)
+        answers = iter(ask(questions, readers, max_tokens=room.max_read_tokens, crew=self._crew))
         return {
             one.sample.id: (
                 [next(answers) for _ in one.teachers],
@@ -279,6 +312,12 @@ class StepTaker:
             )
             for one in new
         }
+
+
+def _joined(found: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """What all members found, by its name."""
+    names = dict.fromkeys(name for one in found for name in one)
+    return {name: [value for one in found for value in one.get(name, ())] for name in names}
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

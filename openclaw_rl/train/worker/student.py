@@ -18,6 +18,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 from openclaw_rl.errors import ModelError
 from openclaw_rl.model.adapter import TARGETS, AdapterWeights
@@ -39,8 +40,12 @@ class Student(Protocol):
     @property
     def reader(self) -> Reader: ...
 
+    def vector(self) -> Tensor:
+        """All parameters as they stand, one behind the other; of a sharded student what this process has of them."""
+        ...
+
     def averaged(self, flat: Tensor) -> Reader:
-        """At other values of all parameters, one behind the other as `parameters_to_vector` has them."""
+        """At other values of all parameters, as `vector` has them."""
         ...
 
     def save(self, folder: Path) -> None: ...
@@ -82,6 +87,9 @@ class AdapterStudent:
     def reader(self) -> Reader:
         return NetworkReader(self.network, partial(self._lora, self._flat))
 
+    def vector(self) -> Tensor:
+        return self._flat.detach()
+
     def averaged(self, flat: Tensor) -> Reader:
         return NetworkReader(self.network, partial(self._lora, flat))
 
@@ -105,6 +113,9 @@ class FullStudent:
     @property
     def reader(self) -> Reader:
         return NetworkReader(self.network)
+
+    def vector(self) -> Tensor:
+        return parameters_to_vector(self.parameters).detach()
 
     def averaged(self, flat: Tensor) -> Reader:
         raise AssertionError("only adapters are averaged")

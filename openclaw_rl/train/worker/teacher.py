@@ -15,7 +15,8 @@ import torch
 
 from openclaw_rl.train.objective.rows import Rows
 from openclaw_rl.train.passes.reader import Reader
-from openclaw_rl.train.passes.sequences import Sequenced, in_parts
+from openclaw_rl.train.passes.sequences import IDLE, Sequenced, in_parts
+from openclaw_rl.train.worker.crew import ALONE, Crew
 
 
 class Teacher:
@@ -36,16 +37,20 @@ class HintedQuestion:
 
 
 @torch.no_grad()
-def ask(questions: Sequence[HintedQuestion], *, max_tokens: int) -> list[Rows]:
+def ask(
+    questions: Sequence[HintedQuestion], readers: Sequence[Reader], *, max_tokens: int, crew: Crew = ALONE
+) -> list[Rows]:
     """One answer for each question. Hints of one conversation share what they begin with, in passes of so many tokens.
 
-    Logits are divided by the sample's temperature and by the teacher's.
+    `readers` are all that may be asked, by any member of the crew. Logits are divided by the sample's temperature and
+    by the teacher's.
     """
     answers: dict[int, Rows] = {}
-    for reader in {id(one.teacher.reader): one.teacher.reader for one in questions}.values():
+    for reader in {id(one): one for one in readers}.values():
         asked = [at for at, one in enumerate(questions) if one.teacher.reader is reader]
-        for part in in_parts(asked, lambda at: (questions[at].sequence,), reader.counter, max_tokens=max_tokens):
-            readings = reader.read([questions[at].sequence for at in part])
-            for at, reading in zip(part, readings, strict=True):
+        parts = in_parts(asked, lambda at: (questions[at].sequence,), reader.counter, max_tokens=max_tokens)
+        for part in crew.level(parts):
+            readings = reader.read([questions[at].sequence for at in part or ()] or [IDLE])
+            for at, reading in zip(part or (), readings, strict=part is not None):
                 answers[at] = reading.rows(questions[at].temperature * questions[at].teacher.temperature)
     return [answers[at] for at in range(len(questions))]

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn.utils import parameters_to_vector
 
-from openclaw_rl.errors import ModelError, TrainError
+from openclaw_rl.errors import ModelError, TrainerLost, TrainError
 from openclaw_rl.faults import crash_point
-from openclaw_rl.model.architecture import read_architecture
+from openclaw_rl.model.architecture import Architecture, read_architecture
 from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.train.objective.custom import load_loss
 from openclaw_rl.train.objective.hybrid import HybridLoss
 from openclaw_rl.train.objective.settings import LossSettings
 from openclaw_rl.train.passes.reader import Reader, RecallingReader, token_logprobs
 from openclaw_rl.train.passes.rooms import UNPLANNED_TOKENS, Rooms
-from openclaw_rl.train.passes.sequences import Sequenced
+from openclaw_rl.train.passes.sequences import IDLE, Sequenced, in_parts
 from openclaw_rl.train.passes.served import ServedReader
 from openclaw_rl.train.teacher_server import TeacherServer, num_likely, why_unfit
 from openclaw_rl.train.worker.checkpoint import WEIGHTS, load_average, load_critic, load_optimiser, save_checkpoint
+from openclaw_rl.train.worker.crew import ALONE, Crew, share_out
 from openclaw_rl.train.worker.critic import Critic
 from openclaw_rl.train.worker.form import check_form
 from openclaw_rl.train.worker.laps import Laps
@@ -65,14 +65,34 @@ class _Line:
     critic: Critic | None
 
 
+OpenModel = Callable[[Path, Architecture | None], Model]
+"""How a model's folder is opened; without an architecture it is none of our own network's."""
+
+
 class TorchTrainer:
     """Takes steps on one model; `LocalTrainer` runs one in a process of its own."""
 
     def __init__(
-        self, model: Path, *, device: torch.device, dtype: torch.dtype, shrink: int = 1, teacher_key: str | None = None
+        self,
+        model: Path,
+        *,
+        device: torch.device,
+        dtype: torch.dtype,
+        shrink: int = 1,
+        crew: Crew = ALONE,
+        open_model: OpenModel | None = None,
+        num_sharing: int = 1,
+        teacher_key: str | None = None,
     ) -> None:
-        """`shrink` divides the parts that a step is computed in; `teacher_key` is for the teacher's server."""
+        """`shrink` divides the parts that a step is computed in; `teacher_key` is for the teacher's server.
+
+        Of a crew every member makes one, over models that `open_model` shards; `num_sharing` of them have this device's
+        memory together.
+        """
         self._teacher_key = teacher_key
+        self._crew = crew
+        self._num_sharing = num_sharing
+        self._open_model = open_model or partial(_open_whole, device=device, dtype=dtype)
         self._model = model
         self._shrink = shrink
         self._device = device
@@ -85,7 +105,7 @@ class TorchTrainer:
         """The checkpoint `target` is on the disk when this returns, unless the report says `discarded`."""
         settings, laps = TrainSettings.from_training(order.settings), Laps()
         crash_point("trainer.ordered")
-        if target.exists():
+        if self._crew.number == 0 and target.exists():
             shutil.rmtree(target)  # no row names it: whoever ordered it died before the report arrived
         line, outcome = self._take(order, settings, laps)
         crash_point("trainer.moved")
@@ -101,12 +121,13 @@ class TorchTrainer:
                 average=line.average,
                 step=order.number,
                 critic=None if line.critic is None else line.critic.tensors(),
+                crew=self._crew,
             )
         crash_point("trainer.renamed")
         line.at = target
         self._line = (order.line, line)
         with laps.of("checksum"):
-            weights = WeightsRef.of_folder(target / WEIGHTS, folder_sha256(target / WEIGHTS))
+            weights = WeightsRef.of_folder(target / WEIGHTS, self._sha256(target / WEIGHTS))
         return StepReport(state="done", metrics={**outcome.metrics, **laps.metrics()}, weights=weights)
 
     def rehearse(self, order: StepOrder) -> StepReport:
@@ -121,10 +142,23 @@ class TorchTrainer:
             Sequenced(ids[:start], ids[start:]) for ids, start in zip(order.sequences, order.starts, strict=True)
         ]
         parent, candidate = (
-            tuple(token_logprobs(self._reader(weights, order), sequences, max_tokens=most))
+            tuple(self._logprobs(self._reader(weights, order), sequences, max_tokens=most))
             for weights in (order.parent, order.candidate)
         )
-        return ScoreReport(parent=parent, candidate=candidate, sha256=folder_sha256(_folder(order.candidate)))
+        return ScoreReport(parent=parent, candidate=candidate, sha256=self._sha256(_folder(order.candidate)))
+
+    def _logprobs(self, reader: Reader, sequences: Sequence[Sequenced], *, max_tokens: int) -> list[tuple[float, ...]]:
+        crew, found = self._crew, dict[int, tuple[float, ...]]()
+        mine = share_out([len(one) for one in sequences], crew.size)[crew.number]
+        for part in crew.level(in_parts(mine, lambda at: (sequences[at],), reader.counter, max_tokens=max_tokens)):
+            read = token_logprobs(reader, [sequences[at] for at in part or ()] or [IDLE])
+            found |= dict(zip(part or (), read, strict=part is not None))
+        by_all = dict(one for given in crew.gathered(list(found.items())) for one in given)
+        return [tuple(by_all[at]) for at in range(len(sequences))]
+
+    def _sha256(self, folder: Path) -> str:
+        """Of a folder; empty where another member says it, as it is read once."""
+        return folder_sha256(folder) if self._crew.number == 0 else ""
 
     def _reader(self, weights: WeightsRef | None, order: ScoreOrder) -> Reader:
         if weights is None:
@@ -151,6 +185,8 @@ class TorchTrainer:
                 return line, taker.take(samples, number=order.number, seed=order.seed)
             except OutOfMemory as shortage:
                 self._line = None
+                if self._crew.size > 1:  # the others are in the middle of a pass, and cannot begin anew
+                    raise TrainerLost(str(shortage)) from shortage
                 if not self._rooms.shrink(shortage, settings):
                     remedy = "lower evaluation.max_candidates, or train where there is more memory"
                     if shortage.room.kept.keep != "nothing" and self._base.can_recompute:
@@ -163,7 +199,7 @@ class TorchTrainer:
         for at, prompt in enumerate(order.anchors):
             if prompt not in self._base_answers:
                 (self._base_answers[prompt],) = answers(
-                    self._base.reader, [prompt], stop_token_ids=stop, max_tokens=ANCHOR_TOKENS
+                    self._base.reader, [prompt], stop_token_ids=stop, max_tokens=ANCHOR_TOKENS, crew=self._crew
                 )
             said = self._base_answers[prompt]
             yield anchor_sample(prompt, said, name=f"anchor {at}", line=order.line, weight=weight)
@@ -179,6 +215,7 @@ class TorchTrainer:
             max_tokens=EXERCISE_TOKENS,
             temperatures=[one.temperature for one in given],
             seed=order.seed * 1009 + order.number,
+            crew=self._crew,
         )
         for at, (one, ids) in enumerate(zip(given, said, strict=True)):
             by = BASE_VERSION if shown else version_label(order.line, order.parent_number)
@@ -201,6 +238,7 @@ class TorchTrainer:
             shrink=self._shrink,
             is_fused=network is not None and network.is_fused,
             can_recompute=self._base.can_recompute,
+            num_sharing=self._num_sharing,
         )
 
     @cached_property
@@ -214,14 +252,7 @@ class TorchTrainer:
         return model
 
     def _open(self, folder: Path) -> Model:
-        arch = read_architecture(folder)
-        if arch is not None:
-            return NetworkModel(folder, arch, device=self._device, dtype=self._dtype)
-        from openclaw_rl.train.passes.fallback import (
-            TransformersModel,  # seconds of imports that our own network spares
-        )
-
-        return TransformersModel(folder, device=self._device, dtype=self._dtype)
+        return self._open_model(folder, read_architecture(folder))
 
     def _load(self, order: StepOrder, settings: TrainSettings) -> _Line:
         parent = None if order.parent is None else _folder(order.parent).parent  # the checkpoint around the weights
@@ -242,11 +273,11 @@ class TorchTrainer:
         critic = self._critic(parent) if settings.critic else None
         if critic is not None:
             optimiser.add_param_group({"params": critic.parameters, "weight_decay": 0.0})
-        average = None if parent is None else load_average(parent, self._device)
+        average = None if parent is None else load_average(parent, student.vector, self._device)
         if parent is not None:
             load_optimiser(parent, optimiser, step=order.parent_number)
         if settings.teacher == "ema" and average is None:
-            average = parameters_to_vector(student.parameters).detach().clone()
+            average = student.vector().clone()
         return _Line(parent, student, optimiser, average, critic)
 
     def _critic(self, parent: Path | None) -> Critic:
@@ -270,10 +301,13 @@ class TorchTrainer:
             Teacher(base),
             settings,
             room_for=partial(
-                self._rooms.room, settings=settings, num_learning=sum(one.numel() for one in line.student.parameters)
+                self._rooms.room,
+                settings=settings,
+                num_learning=sum(one.numel() for one in line.student.parameters) // self._crew.size,
             ),
             critic=line.critic,
             laps=laps,
+            crew=self._crew,
         )
 
     def _teacher(self, line: _Line, settings: TrainSettings, base: Reader, training: Mapping[str, Json]) -> Teacher:
@@ -307,7 +341,15 @@ class TorchTrainer:
 
     def _move_average(self, line: _Line, settings: TrainSettings) -> None:
         if line.average is not None:
-            line.average.lerp_(parameters_to_vector(line.student.parameters).detach(), 1 - settings.ema_decay)
+            line.average.lerp_(line.student.vector(), 1 - settings.ema_decay)
+
+
+def _open_whole(folder: Path, arch: Architecture | None, *, device: torch.device, dtype: torch.dtype) -> Model:
+    if arch is not None:
+        return NetworkModel(folder, arch, device=device, dtype=dtype)
+    from openclaw_rl.train.passes.fallback import TransformersModel  # seconds of imports that our own network spares
+
+    return TransformersModel(folder, device=device, dtype=dtype)
 
 
 def _loss(settings: LossSettings, custom: str | None) -> HybridLoss:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ TOO_MUCH = {
     "engine.colocate": "true",
     "training.backend": "tinker",
     "training.teacher_source": "engine",
-    "training.master_addr": "10.0.0.7",
     "rollout.tools_config": "/tools.json",
 }
 """What people ask for; of all others it is two, or a text."""
@@ -51,10 +51,11 @@ def test_more_than_this_release_does_is_refused_with_the_remedy(key: str) -> Non
 
 def test_a_refusal_is_one_plain_sentence() -> None:
     assert refusal(["training.backend=tinker"]) == (
-        "training.backend = tinker: this release trains locally; cloud trainers come later; leave it at local"
+        "training.backend = tinker: this release trains locally; cloud trainers come later; set it to local or fsdp"
     )
     assert refusal(env={"NNODES": "2"}) == (
-        "training.nnodes (variable NNODES) = 2: this release runs on one machine; leave it at 1"
+        "training.nnodes (variable NNODES) = 2: training.backend=local trains in one process; set "
+        "training.backend=fsdp to train on several GPUs or machines with FSDP2, or leave it at 1"
     )
     assert refusal(env={"FIREWORKS_API_KEY": "hunter2"}).startswith(
         "training.fireworks_api_key (variable FIREWORKS_API_KEY) = ***: this release trains locally"
@@ -79,7 +80,8 @@ def test_serving_alone_does_not_mind_the_trainers_settings() -> None:
 def test_one_gpu_serves_and_one_trains() -> None:
     require_available(load_config(env={}, overrides=["engine.gpu_ids=0", "training.gpu_ids=1"]).config)
     assert refusal(["training.gpu_ids=2,3,4,5"]) == (
-        "training.gpu_ids = 2,3,4,5: this release trains on one GPU; name one, such as 2"
+        "training.gpu_ids = 2,3,4,5: training.backend=local trains on one GPU; set training.backend=fsdp to train on "
+        "all of them with FSDP2, or name one, such as 2"
     )
     assert "or start an engine on each with engine.replicas=2" in refusal(["engine.gpu_ids=0,1"], learn=False)
     require_available(load_config(env={}, overrides=["engine.gpu_ids=0,1", "engine.replicas=2"]).config)
@@ -144,3 +146,49 @@ def test_what_names_a_server_is_taken_with_one() -> None:
     require_available(load_config(env={}, overrides=["engine.type=sglang", "engine.port=8000"]).config)
     judges = ["evaluation.judge_path=/prm", "evaluation.judge_gpu_ids=1,2"]
     require_available(load_config(env={}, overrides=["engine.type=vllm", *judges]).config)
+
+
+FSDP = "training.backend=fsdp"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["training.gpus_per_node=8"],
+        ["training.gpu_ids=1,2", "training.actor_gpus=2"],
+        ["training.gpus_per_node=2", "training.device=cpu", "training.num_gpus=1"],
+        ["training.ranks=joined", "training.nnodes=2", "training.gpus_per_node=8", "training.master_addr=10.0.0.7"],
+    ],
+)
+def test_fsdp_takes_what_one_process_refuses(settings: list[str]) -> None:
+    require_available(load_config(env={}, overrides=[FSDP, *settings]).config)
+    assert "training.backend=fsdp" in refusal(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            [],
+            r"how many processes train .*; set training\.gpus_per_node \(variable GPUS_PER_NODE\), or name their GPUs",
+        ),
+        (["training.gpus_per_node=4", "training.gpu_ids=0,1"], "gpus_per_node=4 and training.gpu_ids=2 differ"),
+        (
+            ["training.gpus_per_node=4", "training.num_gpus=3"],
+            "NUM_GPUS.* = 3: 4 processes train.*need 4 GPUs; raise it",
+        ),
+        (["training.gpu_ids=0,1", "training.device=cpu"], "set training.gpus_per_node instead"),
+        (
+            ["training.gpus_per_node=2", "training.nnodes=2"],
+            "NNODES.* = 2: .*set training.ranks=joined.*worker trainer",
+        ),
+        (
+            ["training.gpus_per_node=2", "training.teacher=path", "training.teacher_url=http://teacher/v1"],
+            r"teacher_url.*name its folder with training.teacher_path",
+        ),
+        (["training.gpus_per_node=2", "training.node_rank=1"], r"NODE_RANK.* = 1: .*set training\.nnodes"),
+    ],
+)
+def test_what_fsdp_cannot_be_started_with_is_one_sentence(settings: list[str], told: str) -> None:
+    assert re.search(told, message := refusal([FSDP, *settings]))
+    assert "\n" not in message

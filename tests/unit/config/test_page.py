@@ -17,6 +17,9 @@ def test_the_page_is_up_to_date() -> None:
 def test_the_page_has_every_setting_with_its_variable_and_its_limit() -> None:
     text = page()
     assert all(f"\n| `{key}` | " in text for key in LEAVES)
-    assert "| `training.nnodes` | `1` | Machines that train together. Limited: this release runs on one machine" in text
+    assert (
+        "| `training.teacher_gpus` | `null` | GPUs of the teacher. Limited: this release judges and teaches on one"
+        in text
+    )
     assert "Also `--port`." in text
     assert "Also `NNODES`." in text

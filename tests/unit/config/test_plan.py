@@ -29,7 +29,7 @@ def test_the_documented_layout_deals_out_eight() -> None:
         "teacher": (7,),
     }
     assert found["engine"].command == "CUDA_VISIBLE_DEVICES=4,5 vllm serve /models/actor --tensor-parallel-size 2"
-    assert found["trainer"].command.endswith("4 processes under torchrun")
+    assert found["trainer"].command.endswith("4 processes, FSDP2")
     assert not [line for line in plan.obstacles if "this machine has" in line]
     assert [line for line in plan.obstacles if line.startswith("training.actor_gpus")], "the sentence that up says"
 

@@ -91,7 +91,7 @@ async def test_it_answers_learns_and_serves_what_it_learned(built: Any, tmp_path
             chosen = TrainSettings.from_training(settings())
             reader = model.reader if version == BASE_VERSION else model.student(weights, chosen, seed=0).reader
             sequence = Sequenced(tuple(PROMPT), answer.token_ids)
-            (trained,) = token_logprobs(reader, [sequence], max_tokens=1000)
+            (trained,) = token_logprobs(reader, [sequence])
             assert answer.logprobs == pytest.approx(trained, abs=2e-3)
             (scored,) = await engine.score(
                 ScoreRequest(

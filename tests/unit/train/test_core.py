@@ -322,7 +322,8 @@ def test_a_teachers_temperature_and_the_samples_divide_together() -> None:
     network = random_network(shape("llama"))
     asked = Sequenced((5, 6, 7), (8, 9))
     ids = torch.tensor([[1, 50], [2, 60]])
-    (rows,) = ask([HintedQuestion(Teacher(NetworkReader(network), temperature=1.5), asked, 0.8)], max_tokens=10)
+    reader = NetworkReader(network)
+    (rows,) = ask([HintedQuestion(Teacher(reader, temperature=1.5), asked, 0.8)], [reader], max_tokens=10)
     with torch.no_grad():
         (reading,) = NetworkReader(network).plain.read([asked])
         expected = network.logits(reading.hidden).div(1.2).log_softmax(-1).gather(1, ids)
