@@ -44,7 +44,8 @@ from openclaw_rl.model.folder import folder_sha256
 from openclaw_rl.types import BASE_VERSION, Publication, WeightsRef
 
 HEAD, USERS, OWN, ANSWER = 11_000, 32, 40, 4
-RANK, WRITTEN = 16, 24
+RANK, WRITTEN, WRITTEN_ON_GPU = 16, 24, 192
+"""On a GPU prompts are read one a step while others write: the first has written a token for each of them by then."""
 
 FIGURES = {
     "users": ("users", ""),
@@ -157,10 +158,11 @@ async def run_adapters(*, num_users: int, num_rounds: int, threads: int | None) 
 
 async def _written_per_s(engine: EmbeddedEngine, labels: Sequence[str], seed: int) -> float:
     """From the first moment at which all write."""
+    size = WRITTEN_ON_GPU if has_gpu() else WRITTEN
     prompts = [prompt_ids(architecture(), OWN, seed=100 * seed + user) for user in range(len(labels))]
     answers = await asyncio.gather(
         *(
-            stream(engine, prompt, max_tokens=WRITTEN + 1, version=label, salt=f"user {user}")
+            stream(engine, prompt, max_tokens=size + 1, version=label, salt=f"user {user}")
             for user, (prompt, label) in enumerate(zip(prompts, labels, strict=True))
         )
     )
