@@ -91,6 +91,8 @@ def _many_processes(config: Config, *, named: Callable[[str], str]) -> Iterator[
             "training.ranks=joined, and start them on every machine with `openclaw-rl worker trainer --join URL`, or "
             "with `torchrun … -m openclaw_rl.train.fsdp --join URL`"
         )
+    if training.listen is not None and training.ranks == "started":
+        yield f"training.listen = {training.listen}: `up` starts the processes; set training.ranks=joined, or remove it"
     if training.nnodes == 1 and training.node_rank > 0:
         yield (
             f"{named('training.node_rank')} = {training.node_rank}: there is one machine, number 0; set "
