@@ -23,6 +23,7 @@ from openclaw_rl.cli.inspect.commands import room as inspect_room
 from openclaw_rl.cli.learn.commands import room as learn_room
 from openclaw_rl.cli.options import Loaded, command
 from openclaw_rl.cli.screen import complain
+from openclaw_rl.cli.worker.commands import room as worker_room
 from openclaw_rl.errors import ConfigError, OpenClawError
 
 app = typer.Typer(
@@ -74,7 +75,7 @@ def serve(loaded: Loaded) -> None:
     run_server(loaded, learn=False)
 
 
-for _room in (chat_room, connect_room, inspect_room, learn_room, demo_room, env_room, doctor_room):
+for _room in (chat_room, connect_room, inspect_room, learn_room, demo_room, env_room, worker_room, doctor_room):
     app.add_typer(_room)
 
 

@@ -386,6 +386,11 @@ class TrainingConfig(Section):
         "started",
         "Processes of backend=fsdp: `up` starts them on this machine, or they are started elsewhere and join it.",
     )
+    listen: Text | None = setting(
+        None,
+        "HOST:PORT where processes join with ranks=joined, and the key of DATA_DIR/trainer.key; null = the socket "
+        "DATA_DIR/run/trainer.sock.",
+    )
     nnodes: PositiveInt = setting(1, "Machines that train together, with backend=fsdp and ranks=joined.")
     node_rank: NonNegativeInt = setting(0, "Number of this machine among them, for `openclaw-rl worker trainer`.")
     master_addr: Text = setting("localhost", "Address of machine 0 among them.")

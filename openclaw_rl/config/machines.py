@@ -96,11 +96,14 @@ def _many_processes(config: Config, *, named: Callable[[str], str]) -> Iterator[
             "training.ranks=joined, and start them on every machine with `openclaw-rl worker trainer --join URL`, or "
             "with `torchrun … -m openclaw_rl.train.fsdp --join URL`"
         )
-    if training.nnodes == 1 and training.node_rank > 0:
-        yield (
-            f"{named('training.node_rank')} = {training.node_rank}: there is one machine, number 0; set "
-            f"{named('training.nnodes')} as well"
-        )
+    if training.listen is not None and training.ranks == "started":
+        yield f"training.listen = {training.listen}: `up` starts the processes; set training.ranks=joined, or remove it"
+    for name in ("node_rank", "master_addr", "master_port"):
+        if training.nnodes == 1 and (value := getattr(training, name)) not in _TAKES[name]:
+            yield (
+                f"{named(f'training.{name}')} = {value}: there is one machine; set {named('training.nnodes')} to how many "
+                f"train together, or {_ADVICE[name]}"
+            )
 
 
 def _counts(training: TrainingConfig) -> dict[str, int | None]:

@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
@@ -95,47 +96,21 @@ class LocalWeights:
         return self._folder / version_label(line, number)
 
 
-class LocalTrainer(LocalWeights):
-    """Trains `model` in a process of its own; its checkpoints go to `folder`, its orders through `scratch`."""
+class OrderingTrainer(LocalWeights):
+    """What trainers have in common whose steps somebody else takes: one order at a time, to `_order`."""
 
     capabilities = TrainerCapabilities(lora=True, full_weights=True, scores=True, custom_loss=True)
 
-    def __init__(
-        self,
-        model: Path,
-        folder: Path,
-        options: Mapping[str, Json],
-        *,
-        scratch: Path | None = None,
-        teacher_key: str | None = None,
-    ) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._secrets = {} if teacher_key is None else {TEACHER_KEY: teacher_key}
-        self._model = model
-        self._options = dict(options)
-        self._scratch = scratch or folder / ".orders"
-        shutil.rmtree(self._scratch, ignore_errors=True)  # orders of a control process that was killed
-        self._num_lost = 0
-        self._numbers = count(1)
-        self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._one_at_a_time = asyncio.Lock()
-
-    @classmethod
-    def of(cls, config: Config, model: Path) -> Self:
-        """As configured."""
-        key = config.training.teacher_api_key
-        return cls(
-            model,
-            versions_folder(config),
-            worker_options(config),
-            scratch=config.store.data_dir / "run" / "orders",
-            teacher_key=None if key is None else key.get_secret_value(),
-        )
+        self.num_lost = 0
+        self.one_at_a_time = asyncio.Lock()
 
     @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
+    def shrink(self) -> int:
+        """What parts of a step are divided by. One death is an accident. The kernel, when it is short of memory, kills
+        without a word: then parts are smaller."""
+        return 1 << max(0, self.num_lost - 1)
 
     async def step(self, order: StepOrder) -> StepReport:
         """Takes a step; errors as the protocol has them."""
@@ -153,8 +128,51 @@ class LocalTrainer(LocalWeights):
         """The worker takes the step and writes nothing."""
         await self._order(order)
 
+    @abstractmethod
     async def _order(self, order: Order, target: Path | None = None) -> Report:
-        async with self._one_at_a_time:
+        """A step into `target`, a step that is rehearsed, or a reading."""
+
+
+class LocalTrainer(OrderingTrainer):
+    """Trains `model` in a process of its own; its checkpoints go to `folder`, its orders through `scratch`."""
+
+    def __init__(
+        self,
+        model: Path,
+        folder: Path,
+        options: Mapping[str, Json],
+        *,
+        scratch: Path | None = None,
+        teacher_key: str | None = None,
+    ) -> None:
+        super().__init__(folder)
+        self._secrets = {} if teacher_key is None else {TEACHER_KEY: teacher_key}
+        self._model = model
+        self._options = dict(options)
+        self._scratch = scratch or folder / ".orders"
+        shutil.rmtree(self._scratch, ignore_errors=True)  # orders of a control process that was killed
+        self._numbers = count(1)
+        self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, config: Config, model: Path) -> Self:
+        """As configured."""
+        key = config.training.teacher_api_key
+        return cls(
+            model,
+            versions_folder(config),
+            worker_options(config),
+            scratch=config.store.data_dir / "run" / "orders",
+            teacher_key=None if key is None else key.get_secret_value(),
+        )
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    async def _order(self, order: Order, target: Path | None = None) -> Report:
+        async with self.one_at_a_time:
             process = await self._ready()
             number = next(self._numbers)
             there, back = self._scratch / f"order-{number}.jsonl", self._scratch / f"report-{number}.json"
@@ -163,9 +181,9 @@ class LocalTrainer(LocalWeights):
                 line = {"order": str(there), "report": str(back), "target": None if target is None else str(target)}
                 said = await self._ask(process, json.dumps(line).encode() + b"\n")
                 if said is None:
-                    self._num_lost += 1
+                    self.num_lost += 1
                     raise TrainerLost(f"the trainer's process {await self._epitaph(process)}")
-                self._num_lost = 0
+                self.num_lost = 0
                 if (error := json.loads(said).get("error")) is not None:
                     raise TrainError(error)
                 return await asyncio.to_thread(read_report, back)
@@ -196,8 +214,7 @@ class LocalTrainer(LocalWeights):
         return process
 
     def _options_now(self) -> dict[str, Json]:
-        # One death is an accident. The kernel, when it is short of memory, kills without a word: then smaller parts.
-        return {**self._options, "shrink": 2 ** max(0, self._num_lost - 1)}
+        return {**self._options, "shrink": self.shrink}
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE

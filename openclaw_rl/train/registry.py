@@ -8,13 +8,13 @@ from pathlib import Path
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.protocols import Trainer, WeightsKeeper
-from openclaw_rl.train.fsdp.trainer import FsdpTrainer
+from openclaw_rl.train.fsdp.trainer import fsdp_trainer
 from openclaw_rl.train.local import LocalTrainer, LocalWeights, versions_folder
 from openclaw_rl.train.losses import check_loss
 
 TRAINERS: Mapping[str, tuple[Callable[[Config, Path], Trainer], Callable[[Config], WeightsKeeper]]] = {
     "local": (LocalTrainer.of, lambda config: LocalWeights(versions_folder(config))),
-    "fsdp": (FsdpTrainer.of, lambda config: LocalWeights(versions_folder(config))),
+    "fsdp": (fsdp_trainer, lambda config: LocalWeights(versions_folder(config))),
 }
 """By name: how the trainer of a model's folder is made, and what keeps its weights where nobody trains."""
 

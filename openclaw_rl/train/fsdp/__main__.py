@@ -3,7 +3,8 @@
     in    {"order": FILE, "report": FILE, "target": FOLDER}     rank 0 alone; as of `openclaw_rl.train.worker`
     out   {"ready": true}, {"done": true}, {"error": "why not"} rank 0; another one that fails says {"lost": "why"}
 
-python -m openclaw_rl.train.fsdp --model FOLDER --options '{"device": "auto", "threads": 1, "num_local": 2}'
+    python -m openclaw_rl.train.fsdp --model FOLDER --options '{"device": "auto", "threads": 1, "num_local": 2}'
+    torchrun --nproc-per-node 8 -m openclaw_rl.train.fsdp --join ADDRESS --key-file FILE      orders from joining.py
 
 The environment has RANK, WORLD_SIZE and LOCAL_RANK; the ranks meet at the file `--meet`, or at MASTER_ADDR and
 MASTER_PORT as torchrun sets them. Rank 0 passes every order on. An order that fails in all ranks alike is answered with
@@ -17,15 +18,18 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from openclaw_rl.errors import OpenClawError, TrainerLost
+from openclaw_rl.errors import OpenClawError, TrainerLost, TrainError
 from openclaw_rl.logs import JsonLines
+from openclaw_rl.train.fsdp.joining import Joined
 from openclaw_rl.train.wire import Report, parse_order, write_report
 from openclaw_rl.train.worker.__main__ import MAX_ERROR, carried_out, give_way, receive
 
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
 _log = logging.getLogger(__name__)
+
+_REFUSED_S = 10.0
+"""Before the end of processes that were refused, as torchrun starts them again at once."""
 
 
 class Employer(Protocol):
@@ -63,6 +70,10 @@ class Pipe:
     def say(self, answer: Mapping[str, object]) -> None:
         print(json.dumps(answer), file=self._answers, flush=True)
 
+    def lost(self, why: str) -> None:
+        """The last words of this process."""
+        self.say({"lost": why})
+
     def next_order(self) -> tuple[str, str | None]:
         self._line = json.loads(self._lines.get())
         return Path(self._line["order"]).read_text(encoding="utf-8"), self._line["target"]
@@ -78,34 +89,53 @@ class Pipe:
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Works until whoever gives the orders is gone."""
     parser = argparse.ArgumentParser(prog="openclaw_rl.train.fsdp")
-    parser.add_argument("--model", type=Path, required=True, help="a Hugging Face folder with safetensors")
+    parser.add_argument(
+        "--model", type=Path, help="a Hugging Face folder with safetensors; with --join, if it is another than there"
+    )
     parser.add_argument(
         "--options", type=json.loads, default={}, help="JSON object: device, dtype, threads, gpu_ids, shrink, num_local"
     )
     parser.add_argument("--meet", type=Path, help="a file that all ranks of this machine meet at")
+    parser.add_argument("--join", metavar="ADDRESS", help="take orders from there: HOST:PORT, or a socket's path")
+    parser.add_argument("--key-file", type=Path, help="a copy of DATA_DIR/trainer.key of the system that is joined")
     arguments = parser.parse_args(argv)
+    if (arguments.join is None) == (arguments.meet is None) or (arguments.join is None) != (arguments.key_file is None):
+        parser.error("give --join with --key-file; --meet is for whoever starts these processes by a pipe")
+    if "RANK" not in os.environ:
+        parser.error(
+            "start it with torchrun --nproc-per-node N -m openclaw_rl.train.fsdp …, or `openclaw-rl worker trainer`"
+        )
     to_stderr = logging.StreamHandler(sys.stderr)
     to_stderr.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[to_stderr], force=True)
     give_way()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    pipe = Pipe()
+    employer: Pipe | Joined | None = None
     try:
-        trainer, ranks = _join(arguments.model, arguments.options, arguments.meet)
-        serve(trainer, ranks, pipe)
+        if arguments.join is None:
+            employer = Pipe()
+        elif os.environ["RANK"] == "0":
+            key = arguments.key_file.read_text(encoding="utf-8").strip()
+            employer = Joined(arguments.join, key, world_size=int(os.environ["WORLD_SIZE"]))
+        trainer, ranks = _meet(arguments, employer)
+        serve(trainer, ranks, employer)
     except (OpenClawError, OSError, RuntimeError) as error:
-        pipe.say({"lost": str(error)[:MAX_ERROR]})
         _log.exception("this rank of the trainer ends")
+        if employer is not None:
+            with suppress(TrainerLost):
+                employer.lost(str(error)[:MAX_ERROR])
+        if isinstance(error, TrainError) and not isinstance(error, TrainerLost):
+            time.sleep(_REFUSED_S)
         os._exit(1)  # and not through destructors that wait for the other ranks
 
 
-def serve(trainer: TorchTrainer, ranks: Ranks, employer: Employer) -> NoReturn:
-    """Orders, one after the other; `TrainerLost` if this rank cannot go on."""
-    is_first = ranks.number == 0
-    if is_first and isinstance(employer, Pipe):
-        employer.say({"ready": True})
+def serve(trainer: TorchTrainer, ranks: Ranks, employer: Employer | None) -> NoReturn:
+    """Orders, one after the other, which rank 0 takes; `TrainerLost` if this rank cannot go on."""
+    first = employer if ranks.number == 0 else None
+    if isinstance(first, Pipe):
+        first.say({"ready": True})
     while True:
-        text, target = employer.next_order() if is_first else (None, None)
+        text, target = (None, None) if first is None else first.next_order()
         told = ranks.from_first(None if text is None else f"{json.dumps(target)}\n{text}")
         target, *lines = told.splitlines()
         report: Report | None = None
@@ -121,40 +151,51 @@ def serve(trainer: TorchTrainer, ranks: Ranks, employer: Employer) -> NoReturn:
             _log.exception("an order failed")
             failed = repr(error)
         failed = ranks.settle(failed)
-        if is_first:
+        if first is not None:
             answer = failed or report
             assert answer is not None
-            employer.answer(answer)
+            first.answer(answer)
 
 
-def _join(model: Path, options: Mapping[str, Any], meet: Path | None) -> tuple[TorchTrainer, Ranks]:
+def _meet(arguments: argparse.Namespace, employer: Pipe | Joined | None) -> tuple[TorchTrainer, Ranks]:
+    """The group of ranks; those that joined learn from the first what to do it with."""
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore, PrefixStore, Store
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.rendezvous import rendezvous
 
-    from openclaw_rl.train.fsdp.ranks import Ranks
+    from openclaw_rl.train.fsdp.ranks import FOREVER, Ranks
     from openclaw_rl.train.fsdp.students import open_sharded
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    num_local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+    store: Store
+    if arguments.meet is None:
+        store, rank, size = next(iter(rendezvous("env://", rank, size)))
+    else:
+        store = FileStore(str(arguments.meet), size)
+    model, options = arguments.model, arguments.options
+    if isinstance(employer, Joined):
+        store.set("welcome", json.dumps([str(model or employer.model), {**employer.options, **options}]))
+    if arguments.join is not None:
+        store.wait(["welcome"], FOREVER)
+        named, options = json.loads(store.get("welcome"))
+        model = Path(named)
     device = device_of(options, local=int(os.environ.get("LOCAL_RANK", rank)))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    if options.get("threads"):
-        torch.set_num_threads(options["threads"])
-    store: Store
-    if meet is None:
-        store, rank, size = next(iter(rendezvous("env://", rank, size)))
-    else:
-        store = FileStore(str(meet), size)
+    threads = options.get("threads") or (os.cpu_count() or 1 if device.type == "cpu" else None)
+    if threads:
+        torch.set_num_threads(max(1, threads // num_local))
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size)
     ranks = Ranks(PrefixStore("orders", store))
     is_narrow = device.type == "cuda" and options.get("dtype") != "float32"
     dtype = torch.bfloat16 if is_narrow else torch.float32
     mesh = init_device_mesh(device.type, (size,))
+    assert model is not None
     trainer = TorchTrainer(
         model,
         device=device,
@@ -162,7 +203,7 @@ def _join(model: Path, options: Mapping[str, Any], meet: Path | None) -> tuple[T
         shrink=options.get("shrink", 1),
         crew=ranks,
         open_model=partial(open_sharded, mesh=mesh, device=device, dtype=dtype, crew=ranks),
-        num_sharing=1 if device.type == "cuda" else options.get("num_local", 1),
+        num_sharing=1 if device.type == "cuda" else num_local,
     )
     return trainer, ranks
 

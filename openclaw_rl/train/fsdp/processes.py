@@ -42,7 +42,7 @@ class RankProcesses:
         pipe = asyncio.subprocess.PIPE
         processes = []
         for rank in range(size):
-            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
+            place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
             processes.append(
                 await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", module, "--model", str(model)),

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Self
 
 from openclaw_rl.config import Config
+from openclaw_rl.protocols import Trainer
+from openclaw_rl.train.fsdp.joined import JoinedTrainer
 from openclaw_rl.train.fsdp.processes import RankProcesses
 from openclaw_rl.train.local import LocalTrainer, versions_folder, worker_options
 from openclaw_rl.types import Json
@@ -30,17 +32,19 @@ class FsdpTrainer(LocalTrainer):
         num_ranks: int,
         scratch: Path | None = None,
     ) -> None:
-        super().__init__(model, folder, {**options, "num_local": num_ranks}, scratch=scratch)
+        super().__init__(model, folder, options, scratch=scratch)
         self._num_ranks = num_ranks
         self._ranks: RankProcesses | None = None
 
     @classmethod
     def of(cls, config: Config, model: Path) -> Self:
-        options = worker_options(config)
-        num_ranks = config.training.num_ranks
-        options["threads"] = threads_each(config.engine.threads, num_ranks)
-        scratch = config.store.data_dir / "run" / "orders"
-        return cls(model, versions_folder(config), options, num_ranks=num_ranks, scratch=scratch)
+        return cls(
+            model,
+            versions_folder(config),
+            worker_options(config),
+            num_ranks=config.training.num_ranks,
+            scratch=config.store.data_dir / "run" / "orders",
+        )
 
     @property
     def pids(self) -> list[int]:
@@ -79,6 +83,6 @@ class FsdpTrainer(LocalTrainer):
             await ranks.end()
 
 
-def threads_each(threads: int | None, num_ranks: int) -> int | None:
-    """Ranks on a CPU share the threads that one trainer would have."""
-    return None if threads is None else max(1, threads // num_ranks)
+def fsdp_trainer(config: Config, model: Path) -> Trainer:
+    """Processes that are started here, or those that join."""
+    return (FsdpTrainer if config.training.ranks == "started" else JoinedTrainer).of(config, model)

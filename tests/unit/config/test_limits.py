@@ -186,7 +186,12 @@ def test_fsdp_takes_what_one_process_refuses(settings: list[str]) -> None:
             ["training.gpus_per_node=2", "training.teacher=path", "training.teacher_url=http://teacher/v1"],
             r"teacher_url.*name its folder with training.teacher_path",
         ),
-        (["training.gpus_per_node=2", "training.node_rank=1"], r"NODE_RANK.* = 1: .*set training\.nnodes"),
+        (
+            ["training.gpus_per_node=2", "training.node_rank=1"],
+            r"NODE_RANK.* = 1: .*set training\.nnodes.*leave it at 0",
+        ),
+        (["training.gpus_per_node=2", "training.master_addr=10.0.0.7"], r"one machine; set training\.nnodes"),
+        (["training.gpus_per_node=2", "training.listen=10.0.0.7:1"], r"set training\.ranks=joined, or remove it"),
     ],
 )
 def test_what_fsdp_cannot_be_started_with_is_one_sentence(settings: list[str], told: str) -> None:

@@ -1,0 +1,1 @@
+"""`openclaw-rl worker`: processes for a system that runs elsewhere."""
