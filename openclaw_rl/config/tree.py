@@ -154,6 +154,11 @@ class EngineConfig(Section):
     threads: PositiveInt | None = setting(None, "CPU threads of the engine; null = torch decides.")
     max_active: PositiveInt = setting(8, "Most requests that are computed at once; others wait.")
     max_queued: PositiveInt = setting(256, "Most requests that wait to be computed; further ones get a 503.")
+    max_adapters: PositiveInt = setting(
+        32,
+        "Versions whose weights the embedded engine keeps in memory, the last used; others are read again, and "
+        "checked, when somebody asks for them.",
+    )
     prefill_chunk: PositiveInt | None = setting(
         None, "Prompt tokens in one step; running answers wait for it. null = 256 on a CPU, 2048 on a GPU."
     )
