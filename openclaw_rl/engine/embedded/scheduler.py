@@ -3,7 +3,8 @@
 One step feeds the model at most one token of every answer that is being written and at most `prefill_chunk` tokens of
 prompts, in one pass. So a long prompt holds up running answers by one such chunk and no more. On a GPU short sequences
 that are only scored are read side by side, in a pass of their own and outside of the cache. Jobs are served by
-priority, then by whose turn it is (`worker/turns.py`), then by arrival; at most `max_active` at a time, and a job that is pushed out keeps what it has computed. When
+priority, then by whose turn it is (`worker/turns.py`), then by arrival; at most `max_active` at a time, and a job that
+is pushed out keeps what it has computed. When
 the cache is full the last of those who are served gives its part up and computes it again later: tokens are what
 counts, keys and values can always be made again.
 
