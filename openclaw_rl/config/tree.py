@@ -54,6 +54,12 @@ class GatewayConfig(Section):
     max_reading_bytes: PositiveInt = setting(
         256 * MiB, "Bodies that are read and rendered at one time, all together; one user may have half of it."
     )
+    requests_per_minute: PositiveInt | None = setting(
+        None, "Requests a minute of one key that has no limit of its own; beyond, a 429. null = no limit."
+    )
+    tokens_per_minute: PositiveInt | None = setting(
+        None, "Tokens a minute, of prompts and answers together, of one key that has no limit of its own."
+    )
     max_header_bytes: PositiveInt = setting(32768, "Largest request line and headers together.")
     max_values: PositiveInt = setting(200_000, "Most JSON values in one request.")
     max_messages: PositiveInt = setting(4096, "Most messages in one request.")

@@ -54,6 +54,7 @@ from openclaw_rl.types import (
     Candidate,
     Credit,
     JudgedTurn,
+    KeyTerms,
     Message,
     Sample,
     Skip,
@@ -195,6 +196,7 @@ def make_train_loop(
     on_step: Callable[[Step], None] = lambda _: None,
     on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
     on_waiting: Callable[[str], None] = lambda _: None,
+    terms_of: Callable[[str], KeyTerms] = lambda _: KeyTerms(),
 ) -> TrainLoop:
     """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
     training = config.training
@@ -204,6 +206,7 @@ def make_train_loop(
         max_wait_s=training.max_wait_s,
         pause_s=training.pause_s,
         training=training.model_dump(mode="json"),
+        max_line_share=training.max_line_share,
         anchors=tuple(map(tuple, prompts)),
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
@@ -225,6 +228,7 @@ def make_train_loop(
         practice=Practice(renderer, form_words, num_exercises=training.exercises),
         on_step=on_step,
         on_waiting=on_waiting,
+        terms_of=terms_of,
     )
 
 

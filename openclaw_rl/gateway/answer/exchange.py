@@ -132,6 +132,8 @@ class Gateway:
     salts: CacheSalts = field(default_factory=CacheSalts)
     logprobs_changed_by: frozenset[str] = frozenset()
     """As the engine's `Capabilities` say."""
+    weight_of: Callable[[str], float] = lambda _: 1.0
+    """How much a user counts where people take turns."""
     heads: PromptHeads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
@@ -310,6 +312,13 @@ class Exchange:
         return len(self._prompt.ids)
 
     @property
+    def num_computed_tokens(self) -> int:
+        """Of the prompt and all answers so far; none where an earlier answer was sent again."""
+        if not self._choices:
+            return 0
+        return len(self._prompt.ids) + sum(len(one.capture.completion.token_ids) for one in self._choices)
+
+    @property
     def num_cached_tokens(self) -> int:
         return max((c.capture.num_cached_tokens for c in self._choices), default=0)
 
@@ -425,6 +434,8 @@ class Exchange:
             sampling=replace(sampling, seed=seed, max_tokens=max_tokens),
             version=self._pin,
             cache_salt=self._gateway.salts.of(self._placement.session),
+            party=self._gateway.salts.party_of(self._placement.session),
+            weight=self._gateway.weight_of(self._placement.session.user),
             num_shareable=self._num_shareable,
             conversation=turn.session,
             exact=self._is_at_work,  # what the version is worth is to be seen, not what the one before it read
