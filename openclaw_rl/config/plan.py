@@ -42,10 +42,11 @@ class LaunchPlan:
 def plan_launch(config: Config, num_gpus: int) -> LaunchPlan:
     """What `up` means with these settings on a machine with so many GPUs."""
     shares = _shares(config)
+    named = {"trainer": config.training.gpu_ids, "engine": config.engine.gpu_ids}
     processes = [PlannedProcess(name="gateway, store, loops", gpus=(), command=_OWN)]
     first = 0
     for name, share, command in shares:
-        gpus = tuple(range(first, first + share))
+        gpus = named.get(name) or tuple(range(first, first + share))
         first += share
         processes.append(PlannedProcess(name=name, gpus=gpus, command=_on(gpus, command)))
     obstacles = [*_not_fitting(config, first, num_gpus), *_not_started(config)]
@@ -89,6 +90,10 @@ def _not_fitting(config: Config, asked: int, num_gpus: int) -> Iterator[str]:
     named = config.training.num_gpus
     if named is not None and asked > named:
         yield f"the parts ask for {asked} GPUs together, and training.num_gpus is {named}: raise it, or lower theirs"
+    for key, numbers in (("training.gpu_ids", config.training.gpu_ids), ("engine.gpu_ids", config.engine.gpu_ids)):
+        if beyond := [number for number in numbers if number >= num_gpus]:
+            have = f"{num_gpus} GPU" + ("" if num_gpus == 1 else "s")
+            yield f"{key} names GPU {beyond[0]}, and this machine has {have if num_gpus else 'none'}"
     if max(asked, named or 0) > num_gpus:
         have = f"{num_gpus} GPU" + ("" if num_gpus == 1 else "s")
         yield f"{max(asked, named or 0)} GPUs are asked for, and this machine has {have if num_gpus else 'none'}"
@@ -113,6 +118,10 @@ def _proposal(config: Config, num_gpus: int) -> tuple[str, ...]:
         "evaluation.judge_gpus": config.evaluation.judge_gpus,
     }
     unset = tuple(f"{key}=null" for key, count in counts.items() if count is not None)
+    if engine.replicas > max(1, num_gpus):
+        unset += ("engine.replicas=1",)
     if num_gpus == 0:
-        return (*unset, "engine.device=cpu")
+        ids = (("engine.gpu_ids", engine.gpu_ids), ("training.gpu_ids", training.gpu_ids))
+        unset += tuple(f"{key}=[]" for key, numbers in ids if numbers)
+        return (*unset, *(("training.device=cpu",) if training.device == "cuda" else ()), "engine.device=cpu")
     return (*unset, "engine.gpu_ids=0", f"training.gpu_ids={min(1, num_gpus - 1)}")
