@@ -70,14 +70,8 @@ def test_a_layout_starts_here_with_what_its_plan_proposes(name: str, model: Path
     config = load_config([FOLDER / f"{name}.yaml"], env={}).config
     proposed = plan_launch(config, 0).proposal
     engine = ELSEWHERE.get(name, ("engine.type=embedded",))
-    own = (
-        *proposed,
-        *engine,
-        f"model.name={model}",
-        "gateway.host=127.0.0.1",
-        "--config",
-        str(FOLDER / f"{name}.yaml"),
-    )
+    file = ("--config", str(FOLDER / f"{name}.yaml"))
+    own = (*file, *proposed, *engine, f"model.name={model}", "gateway.host=127.0.0.1")
     with Server(tmp_path / "data", *own) as server:
         assert text_of(server.chat("hello", max_tokens=4)) is not None
         resolved = (server.data_dir / "run" / "config.yaml").read_text()
