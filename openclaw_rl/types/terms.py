@@ -14,15 +14,13 @@ from openclaw_rl.types.messages import Json
 class KeyTerms:
     """Terms of one key; None: what the settings say for every key.
 
-    `weight`: how much its user counts where people take turns. `shared_since`: when its user agreed that what is taught
-    from then on may also teach the line that all share.
+    `weight`: how much its user counts where people take turns.
     """
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     training_share: float | None = None
     weight: float | None = None
-    shared_since: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("requests_per_minute", "tokens_per_minute", "weight"):
@@ -46,13 +44,8 @@ class KeyTerms:
 
 
 def terms_of_user(keys: Iterable[KeyTerms]) -> KeyTerms:
-    """Of several keys of one user: the largest share and weight, and the earliest agreement. Limits are each key's."""
+    """Of several keys of one user: the largest share and weight. Limits are each key's."""
     found = list(keys)
     shares = [one.training_share for one in found if one.training_share is not None]
     weights = [one.weight for one in found if one.weight is not None]
-    since = [one.shared_since for one in found if one.shared_since is not None]
-    return KeyTerms(
-        training_share=max(shares, default=None),
-        weight=max(weights, default=None),
-        shared_since=min(since, default=None),
-    )
+    return KeyTerms(training_share=max(shares, default=None), weight=max(weights, default=None))

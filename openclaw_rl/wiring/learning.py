@@ -360,5 +360,6 @@ def make_release(
         probation=settings.probation,
         on_change=on_change,
     )
+    live.on_lost = releaser.unreadable
     watch = Watch(lessons, releaser.roll_back, settings) if settings.watch else None
     return ReleaseParts(releaser=releaser, examiner=examiner, watch=watch)

@@ -69,6 +69,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     background = Background()
     gateway = Gateway(
         live_label=live.label,
+        on_unreadable=live.lost,
         shares=shares,
         engine=host.engine,
         renderer=foundation.renderer,

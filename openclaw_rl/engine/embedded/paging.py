@@ -5,9 +5,10 @@ checkpoint is read again and hashes to what was published; nobody is refused for
 stays valid: a label names the same bytes for ever.
 
 Nobody waits without bound for room that others keep busy. Versions are brought back one at a time, in the order in
-which they were first asked for. A request for a version in memory may pass one that waits for room, but only
-`OVERTAKE` times as often as there is room for versions; then it stands in line too, and room is made as soon as the
-answers that run have ended.
+which they were first asked for. Requests for versions in memory may pass each of those that wait, but only `OVERTAKE`
+times as often as there is room for versions; then they stand in line too, and room is made as soon as the answers that
+run have ended. So one that waits has waited for the versions asked for before it, each brought once, and for so many
+requests.
 
 Knows no scheduler and no files: it is told how to load and how to free. Lives on one event loop.
 """
@@ -40,6 +41,8 @@ class _Wish:
     """A version that is asked for and has to wait its turn."""
 
     publication: Publication
+    num_passed_before: int
+    """As the count stood when it came."""
     waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
 
@@ -53,8 +56,8 @@ class Pages(Generic[W]):
         self._pages: OrderedDict[str, _Page[W]] = OrderedDict()
         """The one used longest ago first."""
         self._wishes: OrderedDict[str, _Wish] = OrderedDict()
-        self._num_overtaken = 0
-        """By how many requests the first wish was passed."""
+        self._num_passed = 0
+        """Requests so far that went before one that waited."""
         self._bringing: asyncio.Task[None] | None = None
 
     @property
@@ -88,9 +91,9 @@ class Pages(Generic[W]):
     async def _taken(self, publication: Publication) -> _Page[W]:
         label = publication.version
         if label in self._pages and self._may_pass():
-            self._num_overtaken += bool(self._wishes)
+            self._num_passed += bool(self._wishes)
             return self._used(label)
-        wish = self._wishes.setdefault(label, _Wish(publication))
+        wish = self._wishes.setdefault(label, _Wish(publication, self._num_passed))
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wish.waiters.append(granted)
         self._go_on()
@@ -108,7 +111,8 @@ class Pages(Generic[W]):
         return self._pages[label]
 
     def _may_pass(self) -> bool:
-        return not self._wishes or self._num_overtaken < OVERTAKE * self._most
+        first = next(iter(self._wishes.values()), None)
+        return first is None or self._num_passed - first.num_passed_before < OVERTAKE * self._most
 
     def _used(self, label: str) -> _Page[W]:
         self._pages.move_to_end(label)
@@ -129,7 +133,6 @@ class Pages(Generic[W]):
 
     def _grant(self, label: str, wish: _Wish) -> None:
         del self._wishes[label]
-        self._num_overtaken = 0
         for waiter in wish.waiters:
             if not waiter.done():
                 self._used(label)

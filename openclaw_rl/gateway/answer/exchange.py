@@ -62,6 +62,11 @@ _VERSION_NOT_FOUND = "version_not_found"
 """How an engine refuses a version that it does not hold. Its words list all that it does: they are not passed on."""
 
 
+_UNREADABLE = ("version_unreadable", "checksum_mismatch")
+"""How an engine refuses a version whose files are gone, or are not what was published, when it needs them again."""
+_AGAIN_S = 2
+"""In which another version takes the place of such a one."""
+
 _ROUNDS = 3
 """Each takes back what names the newest answer of a history; one is enough, if nothing goes meanwhile."""
 _AT_ONCE = 100
@@ -88,6 +93,9 @@ class Background:
     async def drain(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _nobody_hears(label: str, reason: str) -> None: ...
 
 
 async def _base_only(line: str) -> str | None:
@@ -132,6 +140,8 @@ class Gateway:
     salts: CacheSalts = field(default_factory=CacheSalts)
     logprobs_changed_by: frozenset[str] = frozenset()
     """As the engine's `Capabilities` say."""
+    on_unreadable: Callable[[str, str], Coroutine[None, None, None]] = _nobody_hears
+    """Hears of a version that cannot be read any more, and why."""
     weight_of: Callable[[str], float] = lambda _: 1.0
     """How much a user counts where people take turns."""
     heads: PromptHeads | None = None
@@ -390,6 +400,14 @@ class Exchange:
             self.give_up()
             if refusal.code == _VERSION_NOT_FOUND:
                 raise not_served(self.version) from refusal
+            if refusal.code in _UNREADABLE:
+                self._gateway.background.start(self._gateway.on_unreadable(self.version, str(refusal)))
+                raise RequestError(
+                    "the version that answers you cannot be read any more; try again, and the one before it answers",
+                    status=503,
+                    code="version_unreadable",
+                    retry_after_s=_AGAIN_S,
+                ) from refusal
             raise RequestError(str(refusal), status=refusal.status, code=refusal.code) from refusal
         except EngineError as error:
             is_away = isinstance(error, EngineLost | EngineUnavailable)

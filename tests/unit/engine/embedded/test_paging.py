@@ -90,6 +90,26 @@ async def test_who_waits_for_room_is_passed_a_bounded_number_of_times() -> None:
     assert disk.read == ["v1", "v2", "v1"]
 
 
+async def test_each_that_waits_is_passed_so_often_and_no_more() -> None:
+    """Whoever's version came into memory asks again at once; the last of those who wait has been passed enough."""
+    disk = Disk(1)
+    await disk.pages.take(published(0))
+    ended: list[int] = []
+
+    async def talks(number: int) -> None:
+        for _ in range(20):
+            await disk.use(number)
+            ended.append(number)
+
+    people = [asyncio.create_task(talks(number)) for number in range(1, 6)]
+    await asyncio.sleep(0)
+    disk.pages.give_back("v0")
+    await asyncio.gather(*people)
+    for number in range(1, 6):
+        assert ended.index(number) <= 4 * (1 + OVERTAKE), "the others before it, each with those that it let pass"
+    assert {ended[-n] for n in range(1, 6)} == set(range(1, 6)), "they end together"
+
+
 async def test_versions_are_brought_back_in_the_order_in_which_they_were_asked_for() -> None:
     disk = Disk(1)
     await disk.pages.take(published(0))
