@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbou
 from benchmarks.load import LoadError
 
 PARTS: dict[str, str] = {
+    "users": "benchmarks.scale_users",
+    "gateway": "benchmarks.scale_gateway",
     "fsdp": "benchmarks.scale_fsdp",
 }
 """By the name that `--part` takes: the module, which is imported only when its part is run."""

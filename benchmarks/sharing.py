@@ -85,7 +85,7 @@ async def run(*, num_users: int, num_head: int, shares: bool, threads: int | Non
     bytes_per_token = 2 * arch.num_layers * arch.num_kv_heads * arch.head_dim * (2 if has_gpu() else 4)
     room = (num_users + 2) * (most + 128) * bytes_per_token
     engine = open_engine(threads=threads, context_window=most + 128, kv_bytes=room)
-    runner = engine._versions[BASE_VERSION].weights.runner  # what is counted shows nowhere else
+    runner = engine._base.runner  # what is counted shows nowhere else
     assert isinstance(runner, NetworkRunner)
     counted = _count(runner)
     head = prompt_ids(arch, num_head)
@@ -123,7 +123,7 @@ def _count(runner: NetworkRunner) -> list[int]:
 
 async def run_adapters(*, num_users: int, num_rounds: int, threads: int | None) -> dict[str, float]:
     """Tokens a second of all users together: on the base, on one adapter, on an adapter each."""
-    engine = open_engine(threads=threads, max_active=num_users)
+    engine = open_engine(threads=threads, max_active=num_users, max_adapters=num_users)
     labels = [f"v{1 + user}" for user in range(num_users)]
     with tempfile.TemporaryDirectory() as directory:
         for number, label in enumerate(labels):

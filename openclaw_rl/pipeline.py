@@ -171,6 +171,7 @@ async def run(
                     on_step=observers.stepped,
                     on_skip=observers.skipped,
                     on_waiting=idle_lines.put_nowait,
+                    terms_of=serving.keys.terms_of,
                 )
                 start("train", _train(releaser, training))
                 start("prepare", _prepare(releaser, idle_lines))

@@ -30,6 +30,7 @@ from openclaw_rl.types import (
     Json,
     JudgedTurn,
     Judgement,
+    KeyTerms,
     Lease,
     Lesson,
     Message,
@@ -615,6 +616,8 @@ class Store(Protocol):
     def close_session(self, session: str, closed_at: float) -> Future[None]: ...
 
     def revoke_key(self, key: str, revoked_at: float) -> Future[None]: ...
+
+    def set_terms(self, key: str, terms: KeyTerms) -> Future[None]: ...
 
     async def can_write(self) -> bool:
         """False while every write fails; it tries again then."""

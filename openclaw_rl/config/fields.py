@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 HIDDEN = "***"
 """What a dump shows in place of a secret. It is refused as a value, so a dump cannot be loaded as a password."""
+FROM_FILE = "file:"
 
 # Greedy up to the last @: SQLAlchemy allows a slash in a password, and hiding too much is the safer mistake.
 _URL_PASSWORD = re.compile(
@@ -52,6 +53,21 @@ def _refuse_hidden(value: object) -> object:
     return value
 
 
+def _from_file(value: object) -> object:
+    """`file:PATH` stands for what is in that file, without the end of its line, as service managers show secrets."""
+    if not isinstance(value, str) or not value.startswith(FROM_FILE):
+        return value
+    path = Path(value.removeprefix(FROM_FILE)).expanduser()
+    try:
+        text = path.read_text().strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{path} cannot be read ({reason}); file:PATH names a file with the secret in it") from None
+    if not text:
+        raise ValueError(f"{path} is empty; write the secret into it")
+    return text
+
+
 def _refuse_no_path(value: object) -> object:
     if value == "":
         raise ValueError("the path is empty; give a path, or null for none")
@@ -86,11 +102,19 @@ Text = Annotated[str, Field(min_length=1)]
 FsPath = Annotated[Path, BeforeValidator(_refuse_no_path), AfterValidator(_absolute)]
 Secret = Annotated[
     SecretStr,
+    BeforeValidator(_from_file),
     BeforeValidator(_refuse_hidden),
     Field(min_length=1),
     PlainSerializer(lambda _: HIDDEN, return_type=str),
 ]
-Url = Annotated[str, BeforeValidator(_refuse_hidden), Field(min_length=1), PlainSerializer(mask_passwords)]
+Url = Annotated[
+    str,
+    BeforeValidator(_from_file),
+    BeforeValidator(_refuse_hidden),
+    Field(min_length=1),
+    PlainSerializer(mask_passwords),
+]
+"""It may have a password in it, and so may come from a file too."""
 Regex = Annotated[str, AfterValidator(_check_regex)]
 Reuse = Annotated[str, AfterValidator(_check_reuse)]
 LoraRank = Literal[8, 16, 32, 64, 128, 256, 320, 512]

@@ -312,6 +312,9 @@ class TrainingConfig(Section):
         "When a user accepts an answer after asking for a change, also train on it as the answer to the first request.",
     )
     max_user_share: Share = setting(1.0, "Largest share of a batch that one user may have.")
+    max_line_share: Annotated[float, Field(gt=0.0, le=1.0)] = setting(
+        1.0, "Largest share of the trainer's time for one person's line; `openclaw-rl keys limit` gives one its own."
+    )
     max_session_share: Share = setting(1.0, "Largest share of a batch that one session may have.")
     kl_coef: NonNegativeFloat = setting(0.0, "Weight of the KL divergence from the base model; 0 costs nothing.")
 

@@ -146,7 +146,8 @@ def _proposal(config: Config, num_gpus: int) -> tuple[str, ...]:
         here = {"training.gpu_ids": training.gpu_ids, "engine.gpu_ids": engine.gpu_ids}
         here["evaluation.judge_gpu_ids"] = evaluation.judge_gpu_ids
         none = tuple(f"{key}=[]" for key, numbers in here.items() if numbers)
-        return (*unset, *none, *_spread(config, 1), "engine.device=cpu")
+        trains = ("training.device=cpu",) if training.device == "cuda" else ()
+        return (*unset, *none, *_spread(config, 1), *trains, "engine.device=cpu")
     if engine.url is not None or engine.urls:
         own = (f"evaluation.judge_gpu_ids={num_gpus - 1}",) if judges else ()
         return (*unset, "training.gpu_ids=0", *own)

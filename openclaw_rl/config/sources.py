@@ -18,7 +18,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from openclaw_rl.config.aliases import ALIASES, SYSTEM_ALIASES, Alias
-from openclaw_rl.config.fields import HIDDEN, mask_passwords
+from openclaw_rl.config.fields import FROM_FILE, HIDDEN, mask_passwords
 from openclaw_rl.config.keys import LEAVES, SECTIONS, join, kinds, resolve
 from openclaw_rl.config.presets import choose, preset_defaults, weights_apart
 from openclaw_rl.config.text import parse_for, parse_value, read_file
@@ -28,6 +28,8 @@ from openclaw_rl.errors import ConfigError
 ENV_PREFIX = "OPENCLAW_RL__"
 DEFAULT = "default"
 COMMAND_LINE = "command line"
+_FILE = "_file"
+"""How a variable ends that names a file with the value in it."""
 
 Settings = dict[str, Any]
 """Values by dotted key."""
@@ -119,9 +121,20 @@ def _from_env(env: Mapping[str, str]) -> Iterator[tuple[str, Settings]]:
         source = f"env {variable}"
         if variable.startswith(ENV_PREFIX):
             path = variable.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            yield source, _from_text(path, env[variable], source)
+            base = path.removesuffix(_FILE)
+            if base != path and base in LEAVES and path not in LEAVES:
+                yield source, {base: _named_file(base, env[variable], source)}
+            else:
+                yield source, _from_text(path, env[variable], source)
         elif meant := _variable_meant(variable):
             raise ConfigError(f"unknown setting {variable} ({source}); did you mean {meant}?")
+
+
+def _named_file(key: str, text: str, source: str) -> str:
+    """The value that stands for what is in a file; secrets alone come so, and addresses, which may hold one."""
+    if not (SecretStr in kinds(key) or key.endswith(("url", "urls"))):
+        raise ConfigError(f"{source}: only secrets and addresses are read from files; set {key} itself")
+    return f"{FROM_FILE}{text}"
 
 
 def _variable_meant(variable: str) -> str | None:

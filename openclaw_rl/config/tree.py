@@ -54,6 +54,12 @@ class GatewayConfig(Section):
     max_reading_bytes: PositiveInt = setting(
         256 * MiB, "Bodies that are read and rendered at one time, all together; one user may have half of it."
     )
+    requests_per_minute: PositiveInt | None = setting(
+        None, "Requests a minute of one key that has no limit of its own; beyond, a 429. null = no limit."
+    )
+    tokens_per_minute: PositiveInt | None = setting(
+        None, "Tokens a minute, of prompts and answers together, of one key that has no limit of its own."
+    )
     max_header_bytes: PositiveInt = setting(32768, "Largest request line and headers together.")
     max_values: PositiveInt = setting(200_000, "Most JSON values in one request.")
     max_messages: PositiveInt = setting(4096, "Most messages in one request.")
@@ -154,6 +160,11 @@ class EngineConfig(Section):
     threads: PositiveInt | None = setting(None, "CPU threads of the engine; null = torch decides.")
     max_active: PositiveInt = setting(8, "Most requests that are computed at once; others wait.")
     max_queued: PositiveInt = setting(256, "Most requests that wait to be computed; further ones get a 503.")
+    max_adapters: PositiveInt = setting(
+        32,
+        "Versions whose weights the embedded engine keeps in memory, the last used; others are read again, and "
+        "checked, when somebody asks for them.",
+    )
     prefill_chunk: PositiveInt | None = setting(
         None, "Prompt tokens in one step; running answers wait for it. null = 256 on a CPU, 2048 on a GPU."
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 MAX_WAIT_S = 30.0
 """How long a line's requests wait for its version after a start, on an engine that runs."""
+
+
+async def _nobody_hears(label: str, reason: str) -> None: ...
 
 
 class LiveVersions:
@@ -23,6 +27,7 @@ class LiveVersions:
         self._is_known = asyncio.Event()
         self._expected: dict[str, asyncio.Event] = {}
         self._deadlines: dict[str, float] = {}
+        self.on_lost = _nobody_hears
 
     async def label(self, line: str) -> str | None:
         """The version of this line; None while it is the base model."""
@@ -47,6 +52,14 @@ class LiveVersions:
         """Says for which lines the last run left a version live: requests of those wait until it is loaded."""
         self._expected = {line: asyncio.Event() for line in lines}
         self._is_known.set()
+
+    async def lost(self, label: str, reason: str) -> None:
+        """The engine cannot bring a version that answers back into its memory."""
+        await self.on_lost(label, reason)
+
+    def first_asked(self, lines: Sequence[str]) -> str:
+        """The line of these whose request has waited longest; the first of them if nobody waits for any."""
+        return min(lines, key=lambda line: self._deadlines.get(line, math.inf))
 
     def is_expected(self, line: str) -> bool:
         """Whether the line still waits for its version to be loaded."""

@@ -136,7 +136,9 @@ class Releaser:
         known = await self._log.versions()
         live = [version.line for version in known if version.state == "live"]
         self._live.expect(live)
-        for line in live:
+        while live:
+            line = self._live.first_asked(live)
+            live.remove(line)
             await self._settle_or_park(line, self._answering.load)
         self._loaded.set()
         for line in dict.fromkeys(version.line for version in known if version.state == "candidate"):
@@ -165,6 +167,12 @@ class Releaser:
             if await self._settle_or_park(line, self._settle):
                 break
         self._waiting.remove(line)
+
+    async def unreadable(self, label: str, reason: str) -> None:
+        """A version that answers cannot be brought back into the engine's memory: the one before it takes its place."""
+        for version in await self._log.versions():
+            if version.label == label and version.state == "live":
+                await self._take_back(version, reason, gate=version.gate)
 
     async def loaded_live(self) -> None:
         """Waits until the versions that were live are loaded, or have failed to load; from then on a person may choose

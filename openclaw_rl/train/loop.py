@@ -1,6 +1,6 @@
 """Waiting samples -> steps -> candidate versions. The loop around a trainer, in the control process.
 
-    consumes      samples that no step has yet, line by line; the store says whose turn it is
+    consumes      samples that no step has yet, line by line; how long they wait and their weights say whose turn it is
     produces      steps; with each that was taken, a candidate version, handed to whoever releases it
     waits for     `batch_size` samples of a line, `pause_s` in which its person says nothing, or `max_wait_s` since its
                   first one (where nobody waits for it: its last one); the trainer; the release
@@ -36,6 +36,7 @@ from openclaw_rl.train.planning import Planner
 from openclaw_rl.types import (
     TRAINING_PAUSED,
     Json,
+    KeyTerms,
     Sample,
     Step,
     StepOrder,
@@ -72,6 +73,8 @@ class LoopSettings:
     pause_s: float
     training: Mapping[str, Json]
     waits_from_newest: bool = False
+    max_line_share: float = 1.0
+    """The largest part of the trainer's time for one line whose user's keys name none."""
     anchors: tuple[tuple[int, ...], ...] = ()
     """Prompts, up to where an answer begins; each step takes the next ones in turn."""
     stop_token_ids: tuple[int, ...] = ()
@@ -103,7 +106,8 @@ class _Rest:
 class TrainLoop:
     """Takes the steps that a planner plans, until it is cancelled.
 
-    `of_tasks` are the settings of environments' lines. `release` is awaited with the last candidate of a chain.
+    `of_tasks` are the settings of environments' lines. `terms_of` a line: its weight among those that wait, and its
+    share of the trainer's time. `release` is awaited with the last candidate of a chain.
     `practice` (credit's) prepares a step's exercises. `on_waiting` is told the line of samples that wait for the clock.
     """
 
@@ -119,6 +123,7 @@ class TrainLoop:
         practice: StepPractice | None = None,
         on_step: Callable[[Step], None] = lambda _: None,
         on_waiting: Callable[[str], None] = lambda _: None,
+        terms_of: Callable[[str], KeyTerms] = lambda _: KeyTerms(),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -130,7 +135,10 @@ class TrainLoop:
         self._practice = practice
         self._on_step = on_step
         self._on_waiting = on_waiting
+        self._terms_of = terms_of
         self._clock = clock
+        self._leaves_until: dict[str, float] = {}
+        """Lines that had their share of the trainer's time, and until when."""
         self._lost: Counter[tuple[str, int]] = Counter()
         self._one_at_a_time = asyncio.Lock()
         self._rests: dict[str, _Rest] = {}
@@ -205,7 +213,7 @@ class TrainLoop:
     async def _try(self, step: Step, stuck: dict[str, Exception], *, most: float) -> int:
         """Takes a step, and those that follow it at once; how many, at `most`. Whatever goes wrong keeps its line, and
         no other, from going on."""
-        num_taken, made = 0, None
+        num_taken, made, began_at = 0, None, self._clock()
         try:
             try:
                 while True:
@@ -222,7 +230,16 @@ class TrainLoop:
         except Exception as error:
             # A boundary, between lines: what is wrong with one is no matter of the others.
             stuck[step.line] = error
+        self._leave(step.line, self._clock() - began_at)
         return num_taken
+
+    def _leave(self, line: str, took_s: float) -> None:
+        """Whoever may have one part of the trainer's time leaves it alone for as long as makes it that part."""
+        own = self._terms_of(line).training_share
+        share = self._settings_of(line).max_line_share if own is None else own
+        self._leaves_until = {other: until for other, until in self._leaves_until.items() if until > self._clock()}
+        if share < 1.0:
+            self._leaves_until[line] = self._clock() + took_s * (1.0 - share) / share
 
     async def _following(self, step: Step) -> Step | None:
         """The next step of a line if whole batches wait. What is tried alone, since it is in doubt, stays alone."""
@@ -237,7 +254,7 @@ class TrainLoop:
     async def _due(self, *, at_once: bool, but: Collection[str]) -> tuple[Step | None, float | None]:
         """The first step that is due, of any line `but` some; or in how many seconds there will be one."""
         due_in: float | None = None
-        for waiting in await self._log.waiting():
+        for waiting in self._in_turn(await self._log.waiting()):
             left_s = 0.0 if at_once else self._seconds_left(waiting)
             if left_s is None or waiting.line in but:
                 continue
@@ -248,20 +265,25 @@ class TrainLoop:
                 return new, None
         return None, due_in
 
+    def _in_turn(self, waiting: Sequence[Waiting]) -> list[Waiting]:
+        now = self._clock()
+        return sorted(waiting, key=lambda one: one.turn_by_weight(now, self._terms_of(one.line).weight or 1.0))
+
     def _settings_of(self, line: str) -> LoopSettings:
         return self._of_tasks if line_kind(line) == "environment" else self._settings
 
     def _seconds_left(self, waiting: Waiting) -> float | None:
         """Until a line's next step is due, 0 if it is; None if only more samples can bring it about."""
         settings = self._settings_of(waiting.line)
+        leaves_s = max(0.0, self._leaves_until.get(waiting.line, 0.0) - self._clock())
         if waiting.num_samples >= settings.batch_size or waiting.num_doubted:
-            return 0.0
+            return leaves_s
         if settings.max_wait_s is None:
             return None
         due_at = settings.max_wait_s + (waiting.newest if settings.waits_from_newest else waiting.since)
         if waiting.silent_since is not None:
             due_at = min(due_at, waiting.silent_since + settings.pause_s)
-        return max(0.0, due_at - self._clock())
+        return max(leaves_s, due_at - self._clock())
 
     async def _take(self, step: Step) -> Version | None:
         """The candidate that came of it, or none."""

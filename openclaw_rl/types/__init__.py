@@ -106,6 +106,7 @@ from openclaw_rl.types.tasks import (
     TaskRef,
     TaskSource,
 )
+from openclaw_rl.types.terms import KeyTerms, terms_of_user
 from openclaw_rl.types.training import (
     IMPORTED,
     JUDGING_PAUSED,
@@ -190,6 +191,7 @@ __all__ = [
     "Json",
     "JudgedTurn",
     "Judgement",
+    "KeyTerms",
     "Lease",
     "Lesson",
     "LineKind",
@@ -267,6 +269,7 @@ __all__ = [
     "sample_id",
     "split_turn_id",
     "stranded",
+    "terms_of_user",
     "turn_id",
     "turn_of_sample",
     "version_label",

@@ -76,6 +76,9 @@ class GenerateRequest:
 
     `conversation` is the same for all requests of one, and says nothing else: where several engines answer as one, they
     go to the one that has read what came before.
+
+    `party` says whose requests take turns with those of others, again without saying who that is; one without a party
+    stands alone. A party of twice the `weight` begins twice as many where all have requests that wait.
     """
 
     request_id: str
@@ -88,8 +91,11 @@ class GenerateRequest:
     cache_salt: str = ""
     num_shareable: int = 0
     conversation: str = ""
+    party: str = ""
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
+        require(self.weight > 0.0, f"weight must be more than 0, got {self.weight}")
         require(self.num_shareable >= 0, f"num_shareable must be at least 0, got {self.num_shareable}")
 
 

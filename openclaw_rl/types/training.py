@@ -169,6 +169,16 @@ class Waiting:
         gives_way_s = DOUBT_S if self.num_doubted == self.num_samples else 0.0
         return self.last_step_at + gives_way_s, self.since
 
+    def turn_by_weight(self, now: float, weight: float) -> tuple[float, float]:
+        """The lowest goes next: a line of twice the weight grows old twice as fast; of equal ones `turn` decides.
+
+        The bound: among N lines whose turns take T seconds at most, a line of weight w waits no longer than
+        `(N - 1) * T * (1 + w_max / w)`. For what is served before it must have grown as old as it, so once it has
+        waited `(N - 1) * T * w_max / w` every other goes before it at most once more.
+        """
+        last_at, since = self.turn
+        return (last_at - now) * weight, since
+
 
 def candidate_chain(versions: Sequence[Version]) -> list[Version]:
     """The candidates of one line that stand on the version that answers, each on the one before it.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.engine import TokenLogprob, VersionSpan
 from openclaw_rl.types.episodes import Episode
 from openclaw_rl.types.messages import Message, Sampling, Tool
+from openclaw_rl.types.terms import KeyTerms
 
 TurnKind = Literal["main", "side"]
 FinishReason = Literal["stop", "length", "tool_calls", "abort", "error"]
@@ -228,6 +229,7 @@ class ApiKey:
     created_at: float
     label: str = ""
     revoked_at: float | None = None
+    terms: KeyTerms = field(default_factory=KeyTerms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

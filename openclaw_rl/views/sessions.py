@@ -59,6 +59,7 @@ class KeyView:
             "label": key.label,
             "created_at": key.created_at,
             "revoked_at": key.revoked_at,
+            "terms": key.terms.to_json(),
         }
 
 

@@ -54,6 +54,7 @@ from openclaw_rl.types import (
     Candidate,
     Credit,
     JudgedTurn,
+    KeyTerms,
     Message,
     Sample,
     Skip,
@@ -213,6 +214,7 @@ def make_train_loop(
     on_step: Callable[[Step], None] = lambda _: None,
     on_skip: Callable[[str, Sequence[str], Skip], None] = lambda *_: None,
     on_waiting: Callable[[str], None] = lambda _: None,
+    terms_of: Callable[[str], KeyTerms] = lambda _: KeyTerms(),
 ) -> TrainLoop:
     """The loop beside serving, and that of `openclaw-rl train`, which has no engine."""
     training = config.training
@@ -222,6 +224,7 @@ def make_train_loop(
         max_wait_s=training.max_wait_s,
         pause_s=training.pause_s,
         training=training.model_dump(mode="json"),
+        max_line_share=training.max_line_share,
         anchors=tuple(map(tuple, prompts)),
         stop_token_ids=tuple(renderer.stop_token_ids),
     )
@@ -243,6 +246,7 @@ def make_train_loop(
         practice=Practice(renderer, form_words, num_exercises=training.exercises),
         on_step=on_step,
         on_waiting=on_waiting,
+        terms_of=terms_of,
     )
 
 
@@ -374,5 +378,6 @@ def make_release(
         probation=settings.probation,
         on_change=on_change,
     )
+    live.on_lost = releaser.unreadable
     watch = Watch(lessons, releaser.roll_back, settings) if settings.watch else None
     return ReleaseParts(releaser=releaser, examiner=examiner, watch=watch)

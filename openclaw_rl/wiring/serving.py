@@ -19,6 +19,7 @@ from openclaw_rl.engine.registry import make_host
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.exam import Exam
 from openclaw_rl.gateway.access.auth import KeyRing, key_digest, new_key, read_key_file, write_key_file
+from openclaw_rl.gateway.access.quotas import Quotas
 from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
 from openclaw_rl.gateway.access.shares import Shares
@@ -53,6 +54,7 @@ class ServingParts:
     keys: KeyRing
     secret: str
     metrics: Metrics
+    quotas: Quotas
     retention: Retention | None
     sockets: Path
 
@@ -61,11 +63,13 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     """Keys and open sessions are as they were before the last stop or crash."""
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
+    keys, secret = await _load_keys(store, config)
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
     gateway = Gateway(
         live_label=live.label,
+        on_unreadable=live.lost,
         shares=shares,
         engine=host.engine,
         renderer=foundation.renderer,
@@ -76,8 +80,9 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         model_id=model_id,
         logprobs_changed_by=host.capabilities.logprobs_changed_by,
         heads=PromptHeads(foundation.renderer) if config.engine.share_heads else None,
+        weight_of=lambda user: keys.terms_of(user).weight or 1.0,
     )
-    keys, secret = await _load_keys(store, config)
+    metrics = Metrics()
     days = config.store.retention_days
     return ServingParts(
         host=host,
@@ -85,7 +90,13 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         live=live,
         keys=keys,
         secret=secret,
-        metrics=Metrics(),
+        metrics=metrics,
+        quotas=Quotas(
+            requests_per_minute=config.gateway.requests_per_minute,
+            tokens_per_minute=config.gateway.tokens_per_minute,
+            on_refused=metrics.limited,
+            on_spent=metrics.spent,
+        ),
         retention=None if days is None else Retention(gateway, store.lessons, store.erase, days=days),
         sockets=sockets,
     )
@@ -168,6 +179,7 @@ async def listening(
         keys=serving.keys,
         metrics=serving.metrics,
         host=serving.host,
+        quotas=serving.quotas,
     )
     public = HttpRunner(app.build(), config)
 

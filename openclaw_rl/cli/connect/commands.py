@@ -12,6 +12,19 @@ room = typer.Typer()
 keys = typer.Typer(help="Who may call the gateway: list, add and revoke API keys.", no_args_is_help=True)
 room.add_typer(keys, name="keys")
 
+Requests = Annotated[
+    int | None, opt("--requests-per-minute N", "Most requests a minute; 0: as gateway.requests_per_minute says.")
+]
+Tokens = Annotated[
+    int | None, opt("--tokens-per-minute N", "Most tokens a minute, prompts and answers; 0: as the settings say.")
+]
+TrainingShare = Annotated[
+    float | None, opt("--training-share X", "Largest share of the trainer's time for its user; 0: as the settings say.")
+]
+Weight = Annotated[
+    float | None, opt("--weight X", "How much its user counts where people take turns, 1 if not said; 0: not said.")
+]
+
 
 @command(room)
 def connect(
@@ -59,12 +72,44 @@ def add_key(
     loaded: Loaded,
     user: Annotated[str, arg("USER", "Whose key it is: A-Z a-z 0-9 _ . -")],
     label: Annotated[str, opt("--label TEXT", "What it is for.")] = "",
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    training_share: TrainingShare = None,
+    weight: Weight = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key for a user and print it, this once. A running server knows it at once."""
     from openclaw_rl.cli.connect import keys
 
-    keys.add_key(loaded.config.store, user, label, as_json=as_json)
+    terms = _terms(requests_per_minute, tokens_per_minute, training_share, weight)
+    keys.add_key(loaded.config.store, user, label, as_json=as_json, terms=terms)
+
+
+@command(keys, "limit")
+def limit_key(
+    loaded: Loaded,
+    key_id: Annotated[str, arg("ID", "The key's id, as `openclaw-rl keys list` shows it.")],
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    training_share: TrainingShare = None,
+    weight: Weight = None,
+) -> None:
+    """Give a key limits and a weight of its own. A running server obeys from its next request on."""
+    from openclaw_rl.cli.connect import keys
+
+    terms = _terms(requests_per_minute, tokens_per_minute, training_share, weight)
+    keys.limit_key(loaded.config.store, key_id, terms)
+
+
+def _terms(
+    requests: int | None, tokens: int | None, share: float | None, weight: float | None
+) -> dict[str, float | None]:
+    return {
+        "requests_per_minute": requests,
+        "tokens_per_minute": tokens,
+        "training_share": share,
+        "weight": weight,
+    }
 
 
 @command(keys, "revoke")

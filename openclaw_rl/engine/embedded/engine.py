@@ -16,12 +16,14 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from openclaw_rl.engine.embedded.cache import MIN_SHARED, common_prefix
+from openclaw_rl.engine.embedded.paging import Pages
 from openclaw_rl.engine.embedded.scheduler import (
     AnswerJob,
     EngineWeights,
@@ -58,17 +60,23 @@ Load = Callable[[Publication], EngineWeights]
 
 @dataclass(slots=True, eq=False)
 class _Version:
-    """A loaded version and how many requests still run on it."""
+    """A version that can be asked for, and how many requests still run on it or wait for it. Its weights are in memory
+    while somebody holds them (`paging.py`); those of the base always are."""
 
-    weights: EngineWeights
-    sha256: str
+    publication: Publication
     num_requests: int = 0
+
+    @property
+    def label(self) -> str:
+        return self.publication.version
 
 
 @dataclass(slots=True, eq=False)
 class _Outbox:
-    """What a request's reader has not seen yet. Filled and read on the event loop."""
+    """What a request's reader has not seen yet. Filled and read on the event loop. `over` is called when nothing more
+    is computed, however long the reader takes."""
 
+    over: Callable[[], object] = lambda: None
     results: list[Answer] = field(default_factory=list)
     error: EngineError | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,7 +96,8 @@ class _Outbox:
 class EmbeddedEngine:
     """An `Engine` over a `Scheduler`. `state` describes the base weights; versions are added to it as they come.
 
-    The cache must hold a whole context window: then every job that is admitted can run, alone if need be.
+    The cache must hold a whole context window: then every job that is admitted can run, alone if need be. The weights
+    of at most `max_adapters` versions are in memory beside the base.
     """
 
     def __init__(
@@ -100,16 +109,20 @@ class EmbeddedEngine:
         *,
         max_queued: int,
         max_active: int,
+        max_adapters: int = 32,
     ) -> None:
         self._scheduler = scheduler
-        self._load = load
+        self._base = base
         self._state = state
         self._max_requests = max_queued + max_active
-        self._versions = {BASE_VERSION: _Version(base, sha256="")}
+        self._versions = {BASE_VERSION: _Version(Publication(version=BASE_VERSION))}
+        self._pages = Pages(max_adapters, partial(_brought, load), self._page_out)
         self._live = BASE_VERSION
         self._retired: dict[str, str] = {}
         """The checksums of versions that are gone: a label names the same bytes for ever."""
         self._outboxes: dict[Job, _Outbox] = {}
+        self._num_waiting = 0
+        """Requests whose version is being brought into memory."""
         self._max_active = max_active
         self._publishing = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,7 +136,12 @@ class EmbeddedEngine:
     @property
     def num_requests(self) -> int:
         """Requests that compute or wait in line."""
-        return len(self._outboxes)
+        return len(self._outboxes) + self._num_waiting
+
+    @property
+    def in_memory(self) -> tuple[str, ...]:
+        """The versions whose weights are in memory beside the base, the one used longest ago first."""
+        return self._pages.labels
 
     async def state(self) -> EngineState:
         """What is loaded now."""
@@ -137,16 +155,29 @@ class EmbeddedEngine:
             vocab_size=self._state.vocab_size,
             device=self._state.device,
             dtype=self._state.dtype,
-            checksums={label: known.sha256 for label, known in self._versions.items() if known.sha256},
+            checksums=self._checksums,
         )
+
+    @property
+    def _checksums(self) -> dict[str, str]:
+        return {label: known.publication.sha256 for label, known in self._versions.items() if known.publication.sha256}
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Deltas as they are sampled; tokens that piled up behind a slow reader come as one delta."""
         label, max_tokens = admit(request, await self.state())
+        self._check_line()
         version = self._versions[label]
-        async for results in self._results(AnswerJob(request, version.weights, max_tokens), version):
-            for delta in coalesce([result for result in results if isinstance(result, Delta)]):
-                yield delta
+        with self._holding(version):
+            weights = await self._taken(version)
+            give_back = _Once(partial(self._give_back, label))
+            try:
+                job = AnswerJob(request, weights, max_tokens)
+                async with aclosing(self._results(job, version, over=give_back)) as answers:
+                    async for results in answers:
+                        for delta in coalesce([result for result in results if isinstance(result, Delta)]):
+                            yield delta
+            finally:
+                give_back()
 
     async def score(self, request: ScoreRequest) -> tuple[Scored, ...]:
         """Every sequence; where they share a prefix the first goes ahead, and the others find it computed."""
@@ -154,19 +185,21 @@ class EmbeddedEngine:
         version = self._versions[label]
         # Without a salt the sequences are each other's alone, and leave nothing.
         salt = request.cache_salt or f"score-{secrets.token_hex(8)}"
-        with self._holding(version):
+        async with self._in_memory(version) as weights:
             try:
-                return await self._score(request, version, salt)
+                return await self._score(request, version, weights, salt)
             finally:
                 if not request.cache_salt:
                     self._post(lambda: self._scheduler.forget_cache({salt}))
 
-    async def _score(self, request: ScoreRequest, version: _Version, salt: str) -> tuple[Scored, ...]:
+    async def _score(
+        self, request: ScoreRequest, version: _Version, weights: EngineWeights, salt: str
+    ) -> tuple[Scored, ...]:
         readings = [
             ReadingJob(
                 token_ids,
                 start,
-                version.weights,
+                weights,
                 temperature=request.temperature,
                 top=request.top_logprobs,
                 priority=request.priority,
@@ -189,8 +222,8 @@ class EmbeddedEngine:
     async def hidden(self, request: HiddenRequest) -> tuple[Hidden, ...]:
         """Of the base, whatever is live."""
         base = self._versions[BASE_VERSION]
-        admit_hidden(request, await self.state(), num_layers=base.weights.runner.num_layers)
-        jobs = [HiddenJob(ids, request.layer, base.weights, request.priority) for ids in request.sequences]
+        admit_hidden(request, await self.state(), num_layers=self._base.runner.num_layers)
+        jobs = [HiddenJob(ids, request.layer, self._base, request.priority) for ids in request.sequences]
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._read_hidden(job, base)) for job in jobs]
@@ -213,12 +246,13 @@ class EmbeddedEngine:
     async def _publish(self, publication: Publication) -> None:
         async with self._publishing:
             version = publication.version
-            loaded = {label: known.sha256 for label, known in self._versions.items()}
+            loaded = {label: known.publication.sha256 for label, known in self._versions.items()}
             if version not in loaded and version in self._retired:
                 admit_publication(publication, self._retired)  # its keys and values may still be in the cache
             if admit_publication(publication, loaded):
-                weights = await asyncio.to_thread(self._load, publication)
-                self._versions[version] = _Version(weights, publication.sha256)
+                await self._pages.take(publication)
+                self._pages.give_back(version)
+                self._versions[version] = _Version(publication)
             if publication.live:
                 self._live = version
 
@@ -226,9 +260,9 @@ class EmbeddedEngine:
         """New requests no longer find the version; it is freed when the last one that runs on it ends."""
         admit_retirement(version, await self.state())
         retired = self._versions.pop(version)
-        self._retired[version] = retired.sha256
+        self._retired[version] = retired.publication.sha256
         if retired.num_requests == 0:
-            self._post(lambda: self._scheduler.forget(retired.weights))
+            self._forget(version)
 
     async def forget_cache(self, salts: Collection[str]) -> None:
         """Of these salts no request finds anything from now on; the memory is free after the step that runs."""
@@ -243,6 +277,7 @@ class EmbeddedEngine:
             self._closing = True
             self._wake.notify()
         await asyncio.to_thread(self._thread.join)
+        await self._pages.close()
         self._abandon()
 
     async def _read(self, reading: ReadingJob, version: _Version, turns: asyncio.Semaphore) -> Scored:
@@ -251,18 +286,53 @@ class EmbeddedEngine:
         assert isinstance(scored, Scored)
         return scored
 
-    async def _results(self, job: Job, version: _Version) -> AsyncGenerator[list[Answer], None]:
-        """Runs a job from its place in line to its end; leaving early cancels it."""
-        if len(self._outboxes) >= self._max_requests and isinstance(job, AnswerJob):
+    def _check_line(self) -> None:
+        if self.num_requests >= self._max_requests:
             raise EngineRefused(
-                f"{len(self._outboxes)} requests are in line, more than engine.max_queued allows; try again later",
+                f"{self.num_requests} requests are in line, more than engine.max_queued allows; try again later",
                 status=503,
                 code="queue_full",
             )
+
+    async def _taken(self, version: _Version) -> EngineWeights:
+        """The version's weights, which stay in memory until `_give_back`."""
+        if version.label == BASE_VERSION:
+            return self._base
+        self._num_waiting += 1
+        try:
+            return await self._pages.take(version.publication)
+        finally:
+            self._num_waiting -= 1
+
+    def _give_back(self, label: str) -> None:
+        if label != BASE_VERSION:
+            self._pages.give_back(label)
+
+    @asynccontextmanager
+    async def _in_memory(self, version: _Version) -> AsyncIterator[EngineWeights]:
+        with self._holding(version):
+            weights = await self._taken(version)
+            try:
+                yield weights
+            finally:
+                self._give_back(version.label)
+
+    def _page_out(self, weights: EngineWeights) -> None:
+        self._post(weights.free)
+
+    def _forget(self, label: str) -> None:
+        """Nothing of a version stays."""
+        self._pages.drop(label)
+        self._post(lambda: self._scheduler.forget(label))
+
+    async def _results(
+        self, job: Job, version: _Version, *, over: Callable[[], object] = lambda: None
+    ) -> AsyncGenerator[list[Answer], None]:
+        """Runs a job from its place in line to its end; leaving early cancels it."""
         if self._closing:
             raise EngineLost("the model's thread has ended")
         self._loop = asyncio.get_running_loop()
-        outbox = self._outboxes[job] = _Outbox()
+        outbox = self._outboxes[job] = _Outbox(over)
         with self._holding(version):
             self._post(lambda: self._scheduler.submit(job))
             try:
@@ -284,8 +354,8 @@ class EmbeddedEngine:
             yield
         finally:
             version.num_requests -= 1
-            if version.num_requests == 0 and self._versions.get(version.weights.label) is not version:
-                self._post(lambda: self._scheduler.forget(version.weights))
+            if version.num_requests == 0 and self._versions.get(version.label) is not version:
+                self._forget(version.label)
 
     def _post(self, work: Callable[[], object]) -> None:
         with self._wake:
@@ -301,6 +371,8 @@ class EmbeddedEngine:
                 outbox.error = result
             else:
                 outbox.results.append(result)
+            if not isinstance(result, Delta) or result.finish_reason is not None:
+                outbox.over()
             outbox.news.set()
 
     def _abandon(self) -> None:
@@ -330,3 +402,19 @@ class EmbeddedEngine:
         results = self._scheduler.step()
         if results and self._loop is not None:
             self._loop.call_soon_threadsafe(self._deliver, results)
+
+
+class _Once:
+    """Does something the first time that it is called."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work: Callable[[], object] | None = work
+
+    def __call__(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
+
+
+async def _brought(load: Load, publication: Publication) -> EngineWeights:
+    return await asyncio.to_thread(load, publication)

@@ -77,6 +77,7 @@ class TransformersRunner:
     """Runs what `load_model` loads."""
 
     is_launch_bound = False
+    max_adapters = 1 << 30  # no place of their own is set aside for them
 
     def __init__(
         self, model: Any, *, device: torch.device, dtype: torch.dtype, shape: CacheShape | None = None

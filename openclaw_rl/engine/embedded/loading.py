@@ -133,6 +133,7 @@ def assemble(
         load,
         max_queued=options.max_queued,
         max_active=options.max_active,
+        max_adapters=min(options.max_adapters, runner.max_adapters),
     )
 
 

@@ -27,6 +27,7 @@ class EmbeddedOptions:
     kv_after_update: str = "reuse(4)"
     max_active: int = 8
     max_queued: int = 256
+    max_adapters: int = 32
     prefill_chunk: int | None = None
     gpu_ids: tuple[int, ...] = ()
 

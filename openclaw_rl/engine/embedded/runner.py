@@ -51,6 +51,7 @@ class NetworkRunner:
     """Runs our own network (`model.network`) on a CPU or a GPU."""
 
     is_launch_bound = False
+    max_adapters = 1 << 30  # no place of their own is set aside for them
     bytes_per_strand = 0
 
     def __init__(self, network: Network, adapters: KernelAdapters | None = None) -> None:

@@ -3,7 +3,8 @@
 One step feeds the model at most one token of every answer that is being written and at most `prefill_chunk` tokens of
 prompts, in one pass. So a long prompt holds up running answers by one such chunk and no more. On a GPU short sequences
 that are only scored are read side by side, in a pass of their own and outside of the cache. Jobs are served by
-priority, then by arrival; at most `max_active` at a time, and a job that is pushed out keeps what it has computed. When
+priority, then by whose turn it is (`worker/turns.py`), then by arrival; at most `max_active` at a time, and a job that
+is pushed out keeps what it has computed. When
 the cache is full the last of those who are served gives its part up and computes it again later: tokens are what
 counts, keys and values can always be made again.
 
@@ -35,6 +36,7 @@ from torch import Tensor
 from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import MayReuse, Strand, Strands
 from openclaw_rl.engine.embedded.runner import SequencePiece
+from openclaw_rl.engine.worker.turns import Turns
 from openclaw_rl.errors import EngineError
 from openclaw_rl.model.adapter import AdapterWeights
 from openclaw_rl.types import PERSON, Delta, GenerateRequest, Hidden, Scored, TokenLogprob
@@ -71,6 +73,8 @@ class Runner(Protocol):
     bytes_per_strand: int
     """What the cache of a sequence takes beside its tokens."""
     device: torch.device
+    max_adapters: int
+    """Adapters that there is a place for at once."""
     is_launch_bound: bool
     """A prompt in a pass costs the launches of its kernels, however short it is, unlike an answer's next token. Such a
     runner is a `WholeReader`."""
@@ -104,7 +108,7 @@ class EngineWeights:
     adapter: AdapterWeights | None
     may_reuse: MayReuse
     free: Callable[[], object] = lambda: None
-    """Gives back what loading took beside memory; called between two steps."""
+    """Gives back what loading took beside memory; called between two steps, when no job has it any more."""
 
 
 class Job(ABC):
@@ -121,6 +125,8 @@ class Job(ABC):
         self.priority = priority
         self.salt = salt
         self.num_shareable = num_shareable
+        self.party, self.weight = "", 1.0
+        self.stamp = 0.0
         self.order = 0
         self.strand: Strand[Any] | None = None
         self.num_cached: int | None = None
@@ -163,6 +169,7 @@ class AnswerJob(Job):
             num_shareable=request.num_shareable,
         )
         self.request = request
+        self.party, self.weight = request.party, request.weight
         self.num_left = max_tokens
         self._row: sampling.Row | None = None
 
@@ -277,6 +284,8 @@ class Scheduler:
         self._prefill_chunk = prefill_chunk
         self._jobs: list[Job] = []
         self._arrivals = count()
+        self._turns: defaultdict[int, Turns] = defaultdict(Turns)
+        """By priority."""
         self._num_steps = 0
         self._num_people_rows = 0
         """Tokens of people since the last hidden state was read."""
@@ -288,18 +297,18 @@ class Scheduler:
     def submit(self, job: Job) -> None:
         """The job takes its place in line."""
         job.order = next(self._arrivals)
+        job.stamp = self._turns[job.priority].stamp(job.party, job.weight)
         self._jobs.append(job)
-        self._jobs.sort(key=lambda job: (job.priority, job.order))
+        self._jobs.sort(key=lambda job: (job.priority, job.stamp, job.order))
 
     def cancel(self, job: Job) -> None:
         """The job computes no further step; a second call does nothing."""
         job.over = True
         self._let_go(job)
 
-    def forget(self, weights: EngineWeights) -> None:
-        """Free what is held of a version that is gone."""
-        self._strands.forget(weights.label)
-        weights.free()
+    def forget(self, label: str) -> None:
+        """Free what the cache holds of a version that is gone."""
+        self._strands.forget(label)
 
     def forget_cache(self, salts: Collection[str]) -> None:
         """Nothing that these salts left, or that their jobs compute now or later, is found by anybody from now on."""
@@ -467,6 +476,7 @@ class Scheduler:
             if not self._make_way(job):
                 return False
         job.strand = strand
+        self._turns[job.priority].begun(job.stamp)
         if job.num_cached is None:
             job.num_cached = strand.num_own
         return True

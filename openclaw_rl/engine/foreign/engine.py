@@ -18,6 +18,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
@@ -33,6 +34,7 @@ from openclaw_rl.engine.foreign.probing import (
 from openclaw_rl.engine.worker import wire
 from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score
 from openclaw_rl.engine.worker.connections import Connections
+from openclaw_rl.engine.worker.turns import Turns
 from openclaw_rl.errors import ConfigError, EngineError, EngineLost, EngineRefused
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.types import (
@@ -97,6 +99,7 @@ class ForeignEngine:
         self._publishing = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
         self._num_requests = 0
+        self._turns = Turns()
         self._forgotten = Counter[str]()
 
     async def is_missing(self) -> str:
@@ -197,9 +200,12 @@ class ForeignEngine:
             )
         version = self._versions[label]
         place = self._places if request.priority >= BACKGROUND else nullcontext()
+        stamp = self._turns.stamp(request.party, request.weight)
+        request = replace(request, priority=_in_turn(request.priority, stamp))
         with self._holding(version):
             async with place, self._telling_death(), aclosing(self._answer(request, version, max_tokens)) as deltas:
                 async for delta in deltas:
+                    self._turns.begun(stamp)
                     yield delta
 
     async def _answer(
@@ -225,6 +231,7 @@ class ForeignEngine:
                 f"{self._dialect.name} scores at temperature 1 only, got {request.temperature:g}", code="not_supported"
             )
         version = self._versions[label]
+        request = replace(request, priority=_in_turn(request.priority))
         # Without a salt the sequences are each other's alone, and leave nothing that others find.
         salt = self._salt(request.cache_salt)
 
@@ -370,3 +377,8 @@ class ForeignEngine:
             await self._send(self._dialect.unload(name))
         except EngineError as error:  # a server that is gone took it along
             _log.info("an adapter was not unloaded", extra={"adapter": name, "reason": str(error)})
+
+
+def _in_turn(priority: int, stamp: float = 0.0) -> int:
+    """The priority that is sent: what comes first of one priority is whose turn it is, and another one comes after."""
+    return (priority << 40) + min(int(1000 * stamp), (1 << 40) - 1)

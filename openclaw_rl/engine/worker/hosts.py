@@ -32,7 +32,7 @@ START_TIMEOUT_S = 120.0
 
 _EMBEDDED_OPTIONS = (
     *("device", "dtype", "weights", "threads", "context_window"),
-    *("kv_bytes", "kv_after_update", "max_active", "max_queued", "prefill_chunk", "gpu_ids"),
+    *("kv_bytes", "kv_after_update", "max_active", "max_queued", "max_adapters", "prefill_chunk", "gpu_ids"),
 )
 """The settings that the embedded worker takes, by the names that its own options have."""
 

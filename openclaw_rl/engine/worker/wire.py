@@ -3,7 +3,8 @@
 `POST /inference/v1/generate`, vLLM's:
 
 Request:  {"request_id", "token_ids": [...], "model": "v3" | null, "sampling_params": {...}, "stream": true,
-           "return_token_ids": true, "priority": 0, "exact": false, "cache_salt": "hex" | null, "num_shareable": 0}
+           "return_token_ids": true, "priority": 0, "exact": false, "cache_salt": "hex" | null, "num_shareable": 0,
+           "party": "hex" | null, "weight": 1.0}
 Chunk:    {"request_id", "choices": [{"index": 0, "token_ids": [...], "logprobs": {"content": [
            {"token_id", "logprob", "top_logprobs": [{"token_id", "logprob"}]}]}, "finish_reason": null | "stop" |
            "length" | "abort", "weight_version": "v3"}]}
@@ -101,6 +102,8 @@ def request_to_json(request: GenerateRequest, *, stream: bool = True) -> dict[st
         "exact": request.exact,
         "cache_salt": request.cache_salt or None,
         "num_shareable": request.num_shareable,
+        "party": request.party or None,
+        "weight": request.weight,
     }
 
 
@@ -120,6 +123,8 @@ def request_from_json(raw: Json) -> tuple[GenerateRequest, bool]:
         exact=bool(raw.get("exact", False)),
         cache_salt=_salt(raw),
         num_shareable=_natural("num_shareable", raw),
+        party=_party(raw),
+        weight=_weight(raw),
     )
     return request, bool(raw.get("stream", False))
 
@@ -386,6 +391,17 @@ def _natural(name: str, raw: Mapping[str, Json]) -> int:
 
 def _salt(raw: Mapping[str, Json]) -> str:
     return "" if raw.get("cache_salt") is None else _text("cache_salt", raw)
+
+
+def _party(raw: Mapping[str, Json]) -> str:
+    return "" if raw.get("party") is None else _text("party", raw)
+
+
+def _weight(raw: Mapping[str, Json]) -> float:
+    weight = raw.get("weight", 1.0)
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.0 < weight < math.inf:
+        raise EngineRefused("weight must be a number above 0")
+    return float(weight)
 
 
 def _version(raw: Mapping[str, Json]) -> str | None:

@@ -14,11 +14,12 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from openclaw_rl.errors import ConfigError, RequestError
-from openclaw_rl.types import USER_NAME, ApiKey, AtWork
+from openclaw_rl.types import USER_NAME, ApiKey, AtWork, KeyTerms, terms_of_user
 
 REVOKED = "that API key was revoked"
 """What a client hears whose key is taken away while it is answered."""
@@ -42,6 +43,17 @@ class KeyRing:
             self._keys[key.digest] = key
             if at_work is not None:
                 self._at_work[key.id] = at_work
+
+    def change(self, key_id: str, terms: KeyTerms) -> bool:
+        """A key has other terms from its next request on; False if there is none of that id."""
+        found = [digest for digest, key in self._keys.items() if key.id == key_id]
+        for digest in found:
+            self._keys[digest] = replace(self._keys[digest], terms=terms)
+        return bool(found)
+
+    def terms_of(self, user: str) -> KeyTerms:
+        """What the keys of a user say of him together."""
+        return terms_of_user(key.terms for key in self._keys.values() if key.user == user)
 
     def remove(self, key_id: str) -> bool:
         """Closes the door for a key, and sends out whoever came in with it; False if there is none of that id."""
@@ -79,6 +91,7 @@ class KeyRing:
         """Lets a visit in with the key that it shows; its user, or a 401."""
         key = self.key(headers)
         visit.key_id, visit.at_work = key.id, self._at_work.get(key.id)
+        visit.key = key
         self._visits[key.id].add(visit)
         return key.user
 
@@ -111,6 +124,7 @@ class Visit:
         self._ring = ring
         self.until_revoked = asyncio.timeout(None)
         self.key_id: str | None = None
+        self.key: ApiKey | None = None
         self.at_work: AtWork | None = None
         self.is_over = False
 
@@ -139,13 +153,17 @@ def key_digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
 
 
-def new_key(user: str, now: float, *, label: str = "", secret: str | None = None) -> tuple[ApiKey, str]:
+def new_key(
+    user: str, now: float, *, label: str = "", secret: str | None = None, terms: KeyTerms | None = None
+) -> tuple[ApiKey, str]:
     """A key for a user, and the secret that is shown once. No user can be called like a line of another kind."""
     if not USER_NAME.fullmatch(user):
         raise ConfigError(f"a user name has 1 to 64 of A-Z a-z 0-9 _ . -; got {user!r}")
     secret = secret or f"ocrl-{secrets.token_urlsafe(32)}"
     digest = key_digest(secret)
-    return ApiKey(id=f"k-{digest[:6].hex()}", user=user, digest=digest, created_at=now, label=label), secret
+    key_id = f"k-{digest[:6].hex()}"
+    key = ApiKey(id=key_id, user=user, digest=digest, created_at=now, label=label, terms=terms or KeyTerms())
+    return key, secret
 
 
 def read_key_file(path: Path) -> str | None:

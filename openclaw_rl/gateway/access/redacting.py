@@ -27,6 +27,7 @@ from openclaw_rl.types import (
     Completion,
     Feedback,
     Json,
+    KeyTerms,
     Message,
     NextState,
     Session,
@@ -193,6 +194,9 @@ class RedactingStore:
 
     def revoke_key(self, key: str, revoked_at: float) -> Future[None]:
         return self._store.revoke_key(key, revoked_at)
+
+    def set_terms(self, key: str, terms: KeyTerms) -> Future[None]:
+        return self._store.set_terms(key, terms)
 
     async def can_write(self) -> bool:
         return await self._store.can_write()

@@ -23,6 +23,11 @@ class CacheSalts:
         """The salt of the requests of a session as it is now."""
         return self._of_opted_out(session) if session.opted_out else self._of_line(session)
 
+    def party_of(self, session: Session) -> str:
+        """Whose requests take turns with those of others, whichever session they are in: all agents at work in one
+        environment are one party."""
+        return self._digest("party", line_of(session))
+
     def of_user(self, user: str) -> str:
         """The salt of what a user asks outside of any session."""
         return self._digest("line", user, line_for(user))

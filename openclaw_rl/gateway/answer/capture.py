@@ -65,7 +65,10 @@ class Capture:
         num_shareable: int = 0,
         conversation: str = "",
         exact: bool = False,
+        party: str = "",
+        weight: float = 1.0,
     ) -> None:
+        self._party, self._weight = party, weight
         self._renderer = renderer
         self._request_id = request_id
         self._prompt_ids = list(prompt_ids)
@@ -139,6 +142,8 @@ class Capture:
             num_shareable=self._num_shareable,
             conversation=self._conversation,
             exact=self._exact,
+            party=self._party,
+            weight=self._weight,
         )
         async with aclosing(engine.generate(request)) as deltas:
             async for delta in deltas:

@@ -62,6 +62,11 @@ _VERSION_NOT_FOUND = "version_not_found"
 """How an engine refuses a version that it does not hold. Its words list all that it does: they are not passed on."""
 
 
+_UNREADABLE = ("version_unreadable", "checksum_mismatch")
+"""How an engine refuses a version whose files are gone, or are not what was published, when it needs them again."""
+_AGAIN_S = 2
+"""In which another version takes the place of such a one."""
+
 _ROUNDS = 3
 """Each takes back what names the newest answer of a history; one is enough, if nothing goes meanwhile."""
 _AT_ONCE = 100
@@ -88,6 +93,9 @@ class Background:
     async def drain(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+
+async def _nobody_hears(label: str, reason: str) -> None: ...
 
 
 async def _base_only(line: str) -> str | None:
@@ -132,6 +140,10 @@ class Gateway:
     salts: CacheSalts = field(default_factory=CacheSalts)
     logprobs_changed_by: frozenset[str] = frozenset()
     """As the engine's `Capabilities` say."""
+    on_unreadable: Callable[[str, str], Coroutine[None, None, None]] = _nobody_hears
+    """Hears of a version that cannot be read any more, and why."""
+    weight_of: Callable[[str], float] = lambda _: 1.0
+    """How much a user counts where people take turns."""
     heads: PromptHeads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
@@ -310,6 +322,13 @@ class Exchange:
         return len(self._prompt.ids)
 
     @property
+    def num_computed_tokens(self) -> int:
+        """Of the prompt and all answers so far; none where an earlier answer was sent again."""
+        if not self._choices:
+            return 0
+        return len(self._prompt.ids) + sum(len(one.capture.completion.token_ids) for one in self._choices)
+
+    @property
     def num_cached_tokens(self) -> int:
         return max((c.capture.num_cached_tokens for c in self._choices), default=0)
 
@@ -381,6 +400,14 @@ class Exchange:
             self.give_up()
             if refusal.code == _VERSION_NOT_FOUND:
                 raise not_served(self.version) from refusal
+            if refusal.code in _UNREADABLE:
+                self._gateway.background.start(self._gateway.on_unreadable(self.version, str(refusal)))
+                raise RequestError(
+                    "the version that answers you cannot be read any more; try again, and the one before it answers",
+                    status=503,
+                    code="version_unreadable",
+                    retry_after_s=_AGAIN_S,
+                ) from refusal
             raise RequestError(str(refusal), status=refusal.status, code=refusal.code) from refusal
         except EngineError as error:
             is_away = isinstance(error, EngineLost | EngineUnavailable)
@@ -425,6 +452,8 @@ class Exchange:
             sampling=replace(sampling, seed=seed, max_tokens=max_tokens),
             version=self._pin,
             cache_salt=self._gateway.salts.of(self._placement.session),
+            party=self._gateway.salts.party_of(self._placement.session),
+            weight=self._gateway.weight_of(self._placement.session.user),
             num_shareable=self._num_shareable,
             conversation=turn.session,
             exact=self._is_at_work,  # what the version is worth is to be seen, not what the one before it read

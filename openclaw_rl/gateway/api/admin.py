@@ -18,10 +18,10 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
-from openclaw_rl.errors import OpenClawError
+from openclaw_rl.errors import ConfigError, OpenClawError
 from openclaw_rl.gateway.access.auth import KeyRing, new_key
 from openclaw_rl.protocols import Store
-from openclaw_rl.types import LINE_NAME, USER_NAME, Json
+from openclaw_rl.types import LINE_NAME, USER_NAME, Json, KeyTerms
 
 _HEARTBEAT_S = 1.0
 """How soon it is noticed that whoever asked has gone."""
@@ -32,6 +32,16 @@ class _NewKey(BaseModel):
 
     user: str = Field(pattern=f"^{USER_NAME.pattern}$")
     label: str = Field(default="", max_length=200)
+    terms: dict[str, Json] = {}
+
+
+class _NewTerms(BaseModel):
+    """All terms of a key: those that are not named have no value of their own."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    key: str = Field(max_length=200)
+    terms: dict[str, Json]
 
 
 class PutLive(Protocol):
@@ -161,10 +171,16 @@ def build_admin(
     """
 
     async def add_key(asked: _NewKey) -> Mapping[str, Json]:
-        key, secret = new_key(asked.user, time.time(), label=asked.label)
+        key, secret = new_key(asked.user, time.time(), label=asked.label, terms=_terms(asked.terms))
         await store.put_key(key)
         keys.add(key)
         return {"id": key.id, "key": secret}
+
+    async def set_terms(asked: _NewTerms) -> Mapping[str, Json]:
+        terms = _terms(asked.terms)
+        await store.set_terms(asked.key, terms)
+        keys.change(asked.key, terms)
+        return {"id": asked.key}
 
     async def revoke_key(request: web.Request) -> web.Response:
         key_id = request.match_info["id"]
@@ -204,8 +220,16 @@ def build_admin(
     if roll_back is not None:
         app.router.add_post("/rollback", _command(_Rollback, put_live))
     app.router.add_post("/keys", _command(_NewKey, add_key))
+    app.router.add_post("/keys/terms", _command(_NewTerms, set_terms))
     app.router.add_delete("/keys/{id}", revoke_key)
     return app
+
+
+def _terms(raw: dict[str, Json]) -> KeyTerms:
+    try:
+        return KeyTerms.from_json(raw)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class _LongWork:

@@ -20,6 +20,7 @@ from openclaw_rl.config import GatewayConfig
 from openclaw_rl.errors import EngineError, EngineUnavailable, OpenClawError, RequestError, StoreError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.gateway.access.auth import Doorkeeper, KeyRing, Visit, presented_key
+from openclaw_rl.gateway.access.quotas import Quotas
 from openclaw_rl.gateway.answer.exchange import Exchange, Gateway, Gist
 from openclaw_rl.gateway.answer.pinning import versions_for
 from openclaw_rl.gateway.answer.prompt import Desk, count_prompt
@@ -38,7 +39,7 @@ from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.gateway.sessions.identify import Identity, identify
 from openclaw_rl.protocols import EngineGroup, EngineHost
 from openclaw_rl.render.cache import owned_by
-from openclaw_rl.types import LOCAL_USER, AtWork, Json, Turn, line_for, split_turn_id, turn_id
+from openclaw_rl.types import LOCAL_USER, ApiKey, AtWork, Json, Turn, line_for, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -91,6 +92,7 @@ class App:
         keys: KeyRing,
         metrics: Metrics,
         host: EngineHost,
+        quotas: Quotas | None = None,
     ) -> None:
         self._gateway = gateway
         self._config = config
@@ -98,6 +100,7 @@ class App:
         self._keys = keys
         self._metrics = metrics
         self._host = host
+        self._quotas = quotas or Quotas()
         self._started_at = int(time.time())
         self._closing = asyncio.Event()
         self._giving: Counter[str] = Counter()
@@ -191,6 +194,8 @@ class App:
 
     async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
         user = self._user(request)
+        if (key := self._limited_key(request)) is not None:
+            self._quotas.admit(key)
         # The body is given back once the prompt is rendered, however long the answer takes.
         async with self._body(request, user, self._max_body_bytes()) as raw:
             read = await self._understood(request, raw, dialect, user)
@@ -211,6 +216,14 @@ class App:
             return await self._serve(request, read.spoken, exchange, user)
         except RequestError as error:
             return self._refused(read.spoken, error)
+        finally:
+            if key is not None:
+                self._quotas.spend(key, exchange.num_computed_tokens)
+
+    def _limited_key(self, request: web.Request) -> ApiKey | None:
+        """The key that it came in with, unless that is an attempt's: those are ours."""
+        visit = request[_VISIT]
+        return visit.key if visit.at_work is None else None
 
     async def _understood(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
         """All that a request says, with what it goes on from."""

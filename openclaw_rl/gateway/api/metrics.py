@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from openclaw_rl.types import EngineHealth
+from openclaw_rl.types import ApiKey, EngineHealth
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -55,6 +55,15 @@ class Metrics:
             "1 while the judge is not believed and nothing judged.",
             registry=self.registry,
         )
+        self.key_tokens = Counter(
+            "openclaw_rl_key_tokens",
+            "Tokens of prompts and answers, by the id of the key.",
+            ["key"],
+            registry=self.registry,
+        )
+        self.refused = Counter(
+            "openclaw_rl_refused", "Requests refused by a limit.", ["limit", "key"], registry=self.registry
+        )
         self.credits = Counter(
             "openclaw_rl_credits", "Judged turns by what became of them.", ["became"], registry=self.registry
         )
@@ -65,6 +74,12 @@ class Metrics:
             self.member_up.labels(one.name).set(one.health == "answers")
             self.member_running.labels(one.name).set(one.num_running)
             self.member_restarts.labels(one.name).set(one.num_restarts)
+
+    def limited(self, key: ApiKey, limit: str) -> None:
+        self.refused.labels(limit, key.id).inc()
+
+    def spent(self, key: ApiKey, num_tokens: int) -> None:
+        self.key_tokens.labels(key.id).inc(num_tokens)
 
     def judged(self, outcome: str) -> None:
         self.judgements.labels(outcome).inc()

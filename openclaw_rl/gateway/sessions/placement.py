@@ -27,6 +27,7 @@ and, after it, words of a person or a tool. An answer that no later history show
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ _MAX_TAKEN_APART = 4
 """How many unknown answers of a history, from its end, are looked at as two in one."""
 _MAX_RECALLED = 2
 """How many of the sessions that one mark names are taken back: where the last of them is taken, the one before is."""
+_LONGEST_RETRY_S = 60
+"""Where too many sessions are open: one may be ended at any time."""
 _SETTLES_S = 1.0
 """What a session did last is on disk by then, and may be read back."""
 _MAX_FURNITURE = 32
@@ -498,6 +501,7 @@ class Sessions:
                 "go on in one of them, end one, or try again when one has timed out",
                 status=429,
                 code="too_many_sessions",
+                retry_after_s=max(1, min(_LONGEST_RETRY_S, math.ceil(self.seconds_to_next_expiry()))),
             )
         session = Session(
             id=session_id(arrival.user, arrival.key or self._unused_name(arrival.user)),

@@ -98,6 +98,7 @@ class Batch:
             Op.SKIP: prepare.update(turn, "skip", _TURN_KEYS, turn.c.skip.is_(None)),
             Op.CLOSE: prepare.update(schema.session, "closed_at", ["id"], schema.session.c.closed_at.is_(None)),
             Op.REVOKE: prepare.update(schema.api_key, "revoked_at", ["id"], schema.api_key.c.revoked_at.is_(None)),
+            Op.TERMS: prepare.update(schema.api_key, "terms", ["id"], schema.api_key.c.id.is_not(None)),
         }
         self._end = prepare.one(tasks.insert_end())
         self._take_back = prepare.update(turn, "complete", (*_TURN_KEYS, "digest"), turn.c.complete.is_(True))

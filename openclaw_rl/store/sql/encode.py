@@ -26,7 +26,7 @@ from openclaw_rl.store.sql.codec import (
     pack_ids,
     pack_top_logprobs,
 )
-from openclaw_rl.types import ApiKey, Episode, Feedback, Json, NextState, Session, Skip, Turn
+from openclaw_rl.types import ApiKey, Episode, Feedback, Json, KeyTerms, NextState, Session, Skip, Turn
 
 
 class Op(enum.IntEnum):
@@ -42,6 +42,7 @@ class Op(enum.IntEnum):
     SKIP = enum.auto()
     CLOSE = enum.auto()
     REVOKE = enum.auto()
+    TERMS = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,7 @@ def encode_key(key: ApiKey) -> Write:
         "created_at": key.created_at,
         "label": key.label,
         "revoked_at": key.revoked_at,
+        "terms": _json(key.terms.to_json()),
     }
     return Write(Op.KEY, ("api_key", key.id, 0), row)
 
@@ -228,6 +230,10 @@ def encode_close(session: str, closed_at: float) -> Write:
 
 def encode_revoke(key: str, revoked_at: float) -> Write:
     return Write(Op.REVOKE, ("api_key", key, 0), {"id": key, "revoked_at": revoked_at})
+
+
+def encode_terms(key: str, terms: KeyTerms) -> Write:
+    return Write(Op.TERMS, ("api_key", key, 0), {"id": key, "terms": _json(terms.to_json())})
 
 
 def turn_key(session: str, index: int) -> tuple[str, str, int]:

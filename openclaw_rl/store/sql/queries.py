@@ -19,6 +19,7 @@ from openclaw_rl.types import (
     ApiKey,
     Episode,
     Feedback,
+    KeyTerms,
     NextState,
     Session,
     SessionOutline,
@@ -46,7 +47,8 @@ _SESSIONS = select(
 def keys(connection: Connection) -> list[ApiKey]:
     """All keys, revoked ones too."""
     query = select(schema.api_key).order_by(schema.api_key.c.created_at)
-    return [ApiKey(**row) for row in connection.execute(query).mappings()]
+    rows = connection.execute(query).mappings()
+    return [ApiKey(**{**row, "terms": KeyTerms.from_json(orjson.loads(row["terms"]))}) for row in rows]
 
 
 def names(connection: Connection) -> dict[str, list[int]]:

@@ -67,6 +67,7 @@ api_key = Table(
     Column("created_at", Double, nullable=False),
     Column("label", Text, nullable=False),
     Column("revoked_at", Double),
+    Column("terms", Text, nullable=False, server_default="{}"),
     Index("api_key_digest", "digest", unique=True),
 )
 

@@ -184,6 +184,7 @@ MIGRATIONS: Mapping[int, Sequence[Change]] = {
         "ALTER TABLE turn ADD COLUMN retrievable BOOLEAN NOT NULL DEFAULT 1",
         "ALTER TABLE sample ADD COLUMN response_ids BLOB",
     ),
+    11: ("ALTER TABLE api_key ADD COLUMN terms TEXT NOT NULL DEFAULT '{}'",),
 }
 
 SCHEMA_VERSION = max(MIGRATIONS)

@@ -40,6 +40,7 @@ from openclaw_rl.types import (
     TRACES_LEFT,
     ApiKey,
     Feedback,
+    KeyTerms,
     NextState,
     Recovery,
     Session,
@@ -193,6 +194,10 @@ class SqliteStore:
     def revoke_key(self, key: str, revoked_at: float) -> asyncio.Future[None]:
         """The key opens nothing any more."""
         return self._put(lambda: encode.encode_revoke(key, revoked_at))
+
+    def set_terms(self, key: str, terms: KeyTerms) -> asyncio.Future[None]:
+        """The key has other terms from now on."""
+        return self._put(lambda: encode.encode_terms(key, terms))
 
     async def load_open(self) -> list[SessionOutline]:
         """The sessions that nobody has closed, with an outline of every turn."""

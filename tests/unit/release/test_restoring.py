@@ -246,3 +246,37 @@ async def test_what_the_last_run_left_and_what_is_new_are_not_tried_at_once(stor
     rig.door.go_on.set()
     await asyncio.wait_for(asyncio.gather(restoring, releasing), 5.0)
     assert await rig.states("bob") == ["live"]
+
+
+async def test_a_version_that_cannot_be_brought_back_gives_its_place_to_the_one_before(store: SqliteStore) -> None:
+    """The engine let it out of its memory, and its files are not what they were when it needs them again."""
+    await add(store)
+    await add(store, 2)
+    await add(store, line="bob")
+    rig = Rig(store)
+    await rig.releaser.restore()
+    rig.live.on_lost = rig.releaser.unreadable
+    await rig.live.lost("v1", "it is not the one that answers")
+    assert await rig.states() == ["retired", "live"]
+    await rig.live.lost("v2", "the checksum differs")
+    assert await rig.states() == ["live", "rejected"]
+    (_, lost) = await store.lessons.versions("local")
+    assert lost.reason == "the checksum differs"
+    assert (await rig.live.label("local"), await rig.live.label("bob")) == ("v1", "v1.bob")
+
+
+async def test_lines_that_somebody_waits_for_are_loaded_first(store: SqliteStore) -> None:
+    for line in ("ann", "bob", "cleo", "dora"):
+        await add(store, line=line)
+    rig = Rig(store)
+    rig.engine.is_slow = True
+    restoring = asyncio.create_task(rig.releaser.restore())
+    await rig.engine.is_asked.wait()
+    waiting = []
+    for line in ("dora", "cleo"):
+        waiting.append(asyncio.create_task(rig.live.label(line)))
+        await asyncio.sleep(0)
+    rig.engine.go_on.set()
+    await restoring
+    assert [await one for one in waiting] == ["v1.dora", "v1.cleo"]
+    assert [one.version for one in rig.engine.published] == ["v1.ann", "v1.dora", "v1.cleo", "v1.bob"]

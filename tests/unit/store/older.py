@@ -8,6 +8,7 @@ from openclaw_rl.store.sqlite.connection import connect_writer
 from openclaw_rl.store.sqlite.migrations import MIGRATIONS
 
 _ADDED = {
+    11: ("ALTER TABLE api_key DROP COLUMN terms",),
     10: (
         "DROP INDEX session_closed",
         "ALTER TABLE session DROP COLUMN closed_seq",

@@ -21,6 +21,7 @@ from openclaw_rl.train.planning import Planner
 from openclaw_rl.types import (
     TRAINING_PAUSED,
     Exercise,
+    KeyTerms,
     Lesson,
     Message,
     NextState,
@@ -110,6 +111,7 @@ class Rig:
             "batch_size": 2,
             "max_wait_s": 10.0,
             "pause_s": math.inf,
+            "max_line_share": 1.0,
             "training": {"method": "binary"},
             "anchors": ANCHORS,
         }
@@ -126,6 +128,7 @@ class Rig:
             release=self.release,
             on_step=self.ended.append,
             on_waiting=self.waiting.append,
+            terms_of=lambda line: settings.get("terms", {}).get(line, KeyTerms()),
             clock=lambda: self.now,
         )
 
@@ -706,3 +709,55 @@ async def test_exercises_are_those_of_the_steps_own_samples(store: SqliteStore, 
     await rig.loop.work()
     assert seen == [(1, ["ann/0"]), (2, ["ann/1"])]
     assert [order.exercises[0].w_opd for order in rig.trainer.orders] == [1.0, 2.0]
+
+
+async def test_a_line_of_more_weight_has_more_turns(store: SqliteStore, tmp_path: Path) -> None:
+    """Each turn takes ten seconds, and both lines always have more."""
+    rig = Rig(store, tmp_path, batch_size=1, max_wait_s=0.0, terms={"ann": KeyTerms(weight=3.0)})
+
+    async def takes_ten_seconds(_: StepOrder) -> None:
+        rig.now += 10.0
+
+    rig.trainer.before = takes_ten_seconds
+    for line in ("ann", "bob"):
+        await learnable(store, *range(12), line=line)
+    await rig.loop.work(max_steps=12)
+    lines = [order.line for order in rig.trainer.orders]
+    assert lines.count("ann") > 1.5 * lines.count("bob") > 0
+
+
+async def test_a_line_leaves_the_trainer_alone_beyond_its_share(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, batch_size=2, max_wait_s=0.0, terms={"ann": KeyTerms(training_share=0.25)})
+
+    async def takes_ten_seconds(_: StepOrder) -> None:
+        rig.now += 10.0
+
+    rig.trainer.before = takes_ten_seconds
+    await learnable(store, 0)
+    assert await rig.loop.work() is None
+    await learnable(store, 1, 2, 3)
+    due_in = await rig.loop.work()
+    assert (len(rig.trainer.orders), due_in) == (1, 30.0), "a quarter of forty seconds are ten"
+    rig.now += 29.0
+    assert await rig.loop.work() == 1.0
+    rig.now += 1.0
+    await rig.loop.work()
+    assert rig.trainer.learned[1] == [1, 2]
+    assert len(rig.trainer.orders) == 2
+    await rig.loop.work(at_once=True)
+    assert len(rig.trainer.orders) == 3, "a person who wants it now gets it"
+
+
+async def test_the_share_of_the_settings_holds_for_those_who_have_none(store: SqliteStore, tmp_path: Path) -> None:
+    rig = Rig(store, tmp_path, max_wait_s=0.0, max_line_share=0.5)
+
+    async def takes_ten_seconds(_: StepOrder) -> None:
+        rig.now += 10.0
+
+    rig.trainer.before = takes_ten_seconds
+    await learnable(store, 0)
+    await rig.loop.work()
+    await learnable(store, 1)
+    await learnable(store, 5, line="bob")
+    await rig.loop.work()
+    assert [order.line for order in rig.trainer.orders] == ["ann", "bob", "ann"], "her rest is over when his step is"

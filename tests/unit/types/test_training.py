@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from openclaw_rl.types import Version, VersionState, candidate_chain, head_number
+from openclaw_rl.types import Version, VersionState, Waiting, candidate_chain, head_number
 from tests.factories.weights import folder_ref
 
 
@@ -56,3 +56,22 @@ def test_nobody_builds_on_files_that_are_gone() -> None:
     first, second, third = made((1, 0, "live"), (2, 1, "no_effect"), (3, 2, "no_effect"))
     assert head_number([first, second, replace(third, weights=None)]) == 2
     assert head_number([first, replace(second, weights=None), third]) == 3
+
+
+@pytest.mark.parametrize("weights", [(1.0,) * 6, (1.0, 4.0, 4.0, 4.0), (0.5, 1.0, 2.0, 1.0, 1.0)])
+def test_no_line_waits_for_the_trainer_beyond_the_bound(weights: tuple[float, ...]) -> None:
+    """Every line always has more to learn; the clock ticks once for each turn, which all take as long."""
+    last = dict.fromkeys(range(len(weights)), 0.0)
+    longest = dict.fromkeys(last, 0.0)
+    taken = dict.fromkeys(last, 0)
+    for now in range(1, 2000):
+        waiting = [
+            Waiting(line=f"l{line}", num_samples=9, since=0.0, last_step_at=last[line]) for line in range(len(weights))
+        ]
+        line = min(last, key=lambda one: waiting[one].turn_by_weight(float(now), weights[one]))
+        longest[line] = max(longest[line], now - last[line])
+        last[line], taken[line] = float(now), taken[line] + 1
+    num, most = len(weights), max(weights)
+    for line, waited in longest.items():
+        assert waited <= 1 + (num - 1) * (1 + most / weights[line])
+    assert all((weights[a] > weights[b]) <= (taken[a] > taken[b]) for a in taken for b in taken)

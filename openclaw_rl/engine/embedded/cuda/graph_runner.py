@@ -25,6 +25,7 @@ class GraphRunner(NetworkRunner):
     """Captures its graphs when it is made, for batches of up to `max_batch`."""
 
     is_launch_bound = True
+    max_adapters = NUM_SLOTS - 2  # one that goes and one that comes overlap
 
     def __init__(self, network: Network, *, max_batch: int) -> None:
         super().__init__(network)

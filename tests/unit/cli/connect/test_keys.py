@@ -89,7 +89,7 @@ def test_the_list_shows_no_secret(store: StoreConfig, capsys: CAPS) -> None:
     show_keys(store, as_json=True)
     text = capsys.readouterr().out
     (listed,) = json.loads(text)
-    assert set(listed) == {"id", "user", "label", "created_at", "revoked_at"}
+    assert set(listed) == {"id", "user", "label", "created_at", "revoked_at", "terms"}
     assert made["key"] not in text
     show_keys(store, as_json=False)
     assert capsys.readouterr().out.splitlines()[1].split()[:3] == [made["id"], "bob", "[red]x"]

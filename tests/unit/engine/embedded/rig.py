@@ -134,6 +134,8 @@ def answer(
     exact: bool = False,
     salt: str = "ann",
     num_shareable: int = 0,
+    party: str = "",
+    weight: float = 1.0,
     **options: object,
 ) -> AnswerJob:
     sampling = Sampling(max_tokens=max_tokens, **{"temperature": 0.0, **options})  # type: ignore[arg-type]
@@ -146,6 +148,8 @@ def answer(
         exact=exact,
         cache_salt=salt,
         num_shareable=num_shareable,
+        party=party,
+        weight=weight,
     )
     return AnswerJob(request, given or weights(), max_tokens)
 

@@ -52,6 +52,7 @@ def make(
     max_active: int = 8,
     max_queued: int = 64,
     max_tokens: int = 20_000,
+    max_adapters: int = 32,
     load: Callable[[Publication], EngineWeights] = loaded,
 ) -> EmbeddedEngine:
     scheduler = Scheduler(
@@ -64,6 +65,7 @@ def make(
         load,
         max_queued=max_queued,
         max_active=max_active,
+        max_adapters=max_adapters,
     )
 
 
@@ -361,11 +363,9 @@ async def test_a_failing_model_is_an_error_of_the_request(monkeypatch: pytest.Mo
     await engine.close()
 
 
-async def test_a_version_that_is_scored_stays_until_the_last_sequence(
-    engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_version_that_is_scored_stays_until_the_last_sequence() -> None:
     freed: list[str] = []
-    monkeypatch.setattr(engine, "_load", lambda wanted: replace(loaded(wanted), free=lambda: freed.append("v1")))
+    engine = make(load=lambda wanted: replace(loaded(wanted), free=lambda: freed.append("v1")))
     await engine.publish(publication("v1"))
     await engine.publish(publication("v2"))
     request = ScoreRequest(
@@ -379,6 +379,7 @@ async def test_a_version_that_is_scored_stays_until_the_last_sequence(
         assert scored.logprobs == pytest.approx(expected, abs=5e-5)
     await whole(engine, ask([5], max_tokens=1))
     assert freed == ["v1"], "once, and not before the last sequence"
+    await engine.close()
 
 
 async def test_a_label_names_the_same_bytes_also_after_it_was_retired(engine: EmbeddedEngine) -> None:
@@ -427,4 +428,55 @@ async def test_a_persons_score_comes_before_a_background_score_that_came_first()
     await engine.score(ScoreRequest(request_id="me", sequences=((1, 2, 3),), starts=(1,), priority=PERSON))
     assert not waiting.done()
     await waiting
+    await engine.close()
+
+
+async def test_versions_beyond_the_room_are_brought_back_when_they_are_asked_for() -> None:
+    """Each answer is by its own version, though memory holds two of six; the bytes are checked each time."""
+    read: list[str] = []
+    changed: set[str] = set()
+
+    def load(publication: Publication) -> EngineWeights:
+        read.append(publication.version)
+        if publication.version in changed:
+            raise EngineRefused("the checksum differs", code="version_unreadable")
+        return rig.weights(publication.version)
+
+    engine = make(load=load, max_adapters=2)
+    labels = [f"v{number}" for number in range(1, 7)]
+    for label in labels:
+        await engine.publish(publication(label, live=False))
+    assert engine.in_memory == ("v5", "v6")
+    assert set((await engine.state()).versions) == {"v0", *labels}
+    assert set((await engine.state()).checksums) == set(labels)
+    asked = [*labels, *reversed(labels)]
+    answers = await asyncio.gather(*(whole(engine, ask(PROMPT, version=label, max_tokens=5)) for label in asked))
+    for label, answer in zip(asked, answers, strict=True):
+        assert answer.version == label
+        check(answer, PROMPT)
+    assert len(engine.in_memory) == 2
+    scored = await engine.score(
+        ScoreRequest(request_id="s", sequences=(tuple(PROMPT),), starts=(3,), version="v1", temperature=1.0)
+    )
+    assert scored[0].logprobs == pytest.approx(rig.plain_logprobs(PROMPT, 3, rig.weights("v1")), abs=5e-5)
+
+    gone = next(label for label in labels if label not in engine.in_memory)
+    changed.add(gone)
+    with pytest.raises(EngineRefused, match="checksum differs"):
+        await whole(engine, ask(PROMPT, version=gone, max_tokens=5))
+    assert len(engine.in_memory) == 1, "room was made for it"
+    await engine.retire(gone)
+    await engine.retire(engine.in_memory[0])
+    assert engine.in_memory == ()
+    assert engine.num_requests == 0
+    await engine.close()
+
+
+async def test_a_slow_reader_holds_no_room_for_versions() -> None:
+    engine = make(max_adapters=1)
+    for label in ("v1", "v2"):
+        await engine.publish(publication(label, live=False))
+    async with aclosing(engine.generate(ask(PROMPT, version="v1", max_tokens=20))) as deltas:
+        await anext(deltas)  # and reads no further
+        assert (await whole(engine, ask(PROMPT, version="v2", max_tokens=3))).version == "v2"
     await engine.close()

@@ -114,9 +114,9 @@ async def test_published_adapters_answer_as_peft_does_and_the_base_goes_on(
 
 
 async def test_adapters_share_the_tensors_of_the_base(engine: EmbeddedEngine, folder: Path, tmp_path: Path) -> None:
-    base: Any = engine._versions[BASE_VERSION].weights.runner
+    base: Any = engine._base.runner
     await engine.publish(make_adapter(folder, tmp_path / "v1", seed=0))
-    worn: Any = engine._versions["v1"].weights.runner
+    worn: Any = engine._pages._pages["v1"].weights.runner
     shared = {tensor.data_ptr() for tensor in base._model.parameters()}
     own = [tensor for tensor in worn._model.parameters() if tensor.data_ptr() not in shared]
     assert sum(tensor.numel() for tensor in own) == sum(

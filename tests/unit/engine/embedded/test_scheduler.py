@@ -425,3 +425,34 @@ def test_random_arrivals_cancels_forks_and_updates_stay_exact(data: st.DataObjec
             start = len(job.token_ids) - len(tokens)
             expected = rig.plain_logprobs(job.token_ids, start, job.weights)
             assert logprobs == pytest.approx(expected, abs=5e-5)
+
+
+def test_people_take_turns_however_many_requests_one_of_them_has() -> None:
+    """The clock is the scheduler's own steps: forty answers of one person wait, and seven others ask one thing each."""
+    scheduled = rig.scheduler(max_active=2)
+    crowd = [rig.answer([9, number], max_tokens=5, party="greedy") for number in range(40)]
+    for job in crowd:
+        scheduled.submit(job)
+    scheduled.step()
+    others = [rig.answer([8, number], max_tokens=5, party=f"p{number}") for number in range(7)]
+    for job in others:
+        scheduled.submit(job)
+    ended: list[Job] = []
+    while len(ended) < 47:
+        ended += [job for job, result in scheduled.step() if isinstance(result, Delta) and result.finish_reason]
+    last = max(ended.index(job) for job in others)
+    assert last < 2 + 1 + 7, "two that ran, one more of the crowd, and the seven"
+    assert [job for job in ended if job in crowd] == crowd, "one person's own come in their order"
+
+
+def test_a_person_of_twice_the_weight_has_twice_as_many_answers_begun() -> None:
+    scheduled = rig.scheduler(max_active=1)
+    jobs = [
+        rig.answer([n], max_tokens=2, party=party, weight=w) for n in range(12) for party, w in (("a", 2), ("b", 1))
+    ]
+    for job in jobs:
+        scheduled.submit(job)
+    ended: list[Job] = []
+    while len(ended) < 12:
+        ended += [job for job, result in scheduled.step() if isinstance(result, Delta) and result.finish_reason]
+    assert sum(job.party == "a" for job in ended) == 8

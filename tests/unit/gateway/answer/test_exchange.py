@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.engine.scripted import ScriptedAnswer, ScriptedEngine, ScriptedOptions
-from openclaw_rl.errors import EngineError, EngineLost, EngineUnavailable, RequestError
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable, RequestError
 from openclaw_rl.gateway.answer.exchange import Background, Exchange, Gateway
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
@@ -471,3 +471,38 @@ async def test_a_text_is_encoded_anew_for_another_user(gateway: Gateway, model: 
         identity = Identity(client="test", session_key=None, kind="main")
         await gateway.begin(asked, identity, user=user, digest=f"{len(encoded)}", dialect="chat")
         assert len([told for told in encoded if text in told]) == times
+
+
+class Forgetful(ScriptedEngine):
+    """Cannot bring back the version that it is asked for."""
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        raise EngineRefused("version v0: /secret/place has another checksum", code="checksum_mismatch")
+        yield
+
+
+async def test_a_version_that_cannot_be_read_any_more_is_told_of_and_the_client_may_come_again(
+    gateway: Gateway, model: Path
+) -> None:
+    told: list[tuple[str, str]] = []
+
+    async def hear(label: str, reason: str) -> None:
+        told.append((label, reason))
+
+    lost = replace(gateway, engine=Forgetful(model, ScriptedOptions(tokens_per_s=0)), on_unreadable=hear)
+    with pytest.raises(RequestError, match="try again") as refusal:
+        await answer(lost, says("hi"))
+    assert (refusal.value.status, refusal.value.code, refusal.value.retry_after_s) == (503, "version_unreadable", 2)
+    assert "secret" not in str(refusal.value)
+    await lost.background.drain()
+    assert told == [("v0", "version v0: /secret/place has another checksum")]
+
+
+async def test_requests_say_who_takes_turns_and_how_much_he_counts(gateway: Gateway, model: Path) -> None:
+    engine = Noting(model)
+    noted = replace(gateway, engine=engine, weight_of=lambda user: 2.0 if user == "local" else 1.0)
+    await answer(noted, says("hi"))
+    await answer(noted, says("something else"), no_train="session")
+    first, private = engine.asked
+    assert first.party == private.party != "", "who opts out has no second line"
+    assert (first.weight, private.weight) == (2.0, 2.0)
