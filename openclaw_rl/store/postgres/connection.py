@@ -11,6 +11,7 @@ Knows no table.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import socket
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from openclaw_rl.errors import StoreError
+from openclaw_rl.store.postgres.text import adapt
 from openclaw_rl.store.sql.codec import Row
 
 SCHEME = "postgresql+psycopg"
@@ -119,6 +121,7 @@ def _prepare_sessions(engine: Engine, *, reads_only: bool) -> None:
     }
 
     def prepare(raw: Any, _: object) -> None:
+        adapt(raw)
         raw.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()))
         raw.commit()
 
@@ -133,9 +136,11 @@ def take_turn(connection: Connection) -> None:
 def cut(connection: Connection) -> None:
     """Ends a connection that somebody waits on, from another thread: the waiting fails at once."""
     raw = connection.connection.driver_connection
-    with contextlib.suppress(Exception):  # it may be closed already, or about to be
-        with socket.socket(fileno=socket.dup(raw.fileno())) as line:  # type: ignore[union-attr]
-            line.shutdown(socket.SHUT_RDWR)
+    with (
+        contextlib.suppress(Exception),  # it may be closed already, or about to be
+        socket.socket(fileno=os.dup(raw.fileno())) as line,  # type: ignore[union-attr]
+    ):
+        line.shutdown(socket.SHUT_RDWR)
 
 
 def why(error: BaseException) -> str:
@@ -204,14 +209,17 @@ class UpdateMany:
 
 
 class OneByName:
-    """A statement with named parameters."""
+    """A statement with named parameters, compiled once."""
 
     def __init__(self, statement: Select[Any] | Insert | Update | Delete) -> None:
-        self._statement = statement
+        compiled = statement.compile(dialect=_DIALECT)
+        self._text, self._names = str(compiled), compiled.positiontup or []
+        self._constants = compiled.params
 
     def run(self, connection: Connection, values: Row) -> list[tuple[Any, ...]]:
         """The rows that it returns."""
-        result = connection.execute(self._statement, dict(values))
+        given = {**self._constants, **values}
+        result = connection.exec_driver_sql(self._text, tuple(given[name] for name in self._names))
         return [tuple(row) for row in result] if result.returns_rows else []
 
 

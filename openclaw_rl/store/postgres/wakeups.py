@@ -15,7 +15,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from openclaw_rl.backoff import Backoff
@@ -64,6 +63,8 @@ class SharedWakeups:
         self._events: dict[str, _Shared] = {}
         self._to_tell: dict[str, None] = {}
         self._has_news = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Whether it listens, or cannot for now."""
 
     def woken(self, topic: Topic) -> Wakeup:
         """The event of a topic."""
@@ -83,11 +84,13 @@ class SharedWakeups:
             try:
                 async with await self._connect() as connection:
                     num_failures = 0
+                    self.tried.set()
                     self._look_again()
                     await self._attend(connection)
             except Exception as error:
                 # A boundary: whatever it is, the loops look again by the clock until it is over.
                 num_failures += 1
+                self.tried.set()
                 if num_failures == 1:
                     log.warning("other processes are not heard for now: %s", type(error).__name__)
                 self._look_again()
@@ -103,11 +106,15 @@ class SharedWakeups:
             connect_timeout=CONNECT_S,
             application_name="openclaw-rl listens",
         )
-        connection.add_notify_handler(self._noticed)
-        row = await (await connection.execute("SELECT 'openclaw_rl_' || md5(current_schema())")).fetchone()
-        assert row is not None
-        self._channel = row[0]
-        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        try:
+            connection.add_notify_handler(self._noticed)
+            row = await (await connection.execute("SELECT 'openclaw_rl_' || md5(current_schema())")).fetchone()
+            assert row is not None
+            self._channel = row[0]
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        except BaseException:
+            await connection.close()
+            raise
         return connection
 
     async def _attend(self, connection: AsyncConnection) -> None:
@@ -129,15 +136,14 @@ class SharedWakeups:
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         descriptor = connection.fileno()
         loop.add_reader(descriptor, ready.set)
+        waits = [asyncio.ensure_future(one.wait()) for one in (ready, self._has_news)]
         try:
-            waits = [asyncio.ensure_future(one.wait()) for one in (ready, self._has_news)]
-            done, left = await asyncio.wait(waits, timeout=LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
-            for one in left:
-                one.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*left)
+            done, _ = await asyncio.wait(waits, timeout=LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             loop.remove_reader(descriptor)
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
         if not done:
             self._look_again()
         # Whatever is asked, notifications come with the answer; and a connection that died in silence is found out.

@@ -151,7 +151,7 @@ class PostgresStore(SqlStore):
                 thread.shutdown(wait=False)
             lock.release()
             raise
-        return cls(
+        store = cls(
             url,
             lanes,
             origin=origin,
@@ -161,6 +161,8 @@ class PostgresStore(SqlStore):
             max_queued_bytes=max_queued_bytes,
             claim_s=claim_s,
         )
+        await store.wakeups.tried.wait()
+        return store
 
     async def close(self) -> None:
         """Write what is queued, and let go of the server. A second call does nothing."""
