@@ -28,6 +28,8 @@
                answer on probation
     watch      turns, judgements    a way back to the parent        the store                the store
     examine    live versions        measures of them, if wished     the engine               the release
+    follow     versions that other  the same answers here           the engine               other processes
+               processes released
 
 The loops meet in the store. None calls another, except that the train loop hands its candidates to the release.
 `learn=False` leaves out judging, crediting and training. Observers (`tracking/`) are told what was done, and change
@@ -143,6 +145,8 @@ async def run(
             releaser = releasing.releaser
             start("release", releaser.run())
             start("confirm", releaser.confirm())
+            if lessons.is_shared:
+                start("follow", releaser.follow())
             start("examine", releasing.examiner.run())
             if releasing.watch is not None:
                 start("watch", releasing.watch.run())

@@ -73,7 +73,16 @@ from openclaw_rl.types.lineage import (
     plan_undoing,
     stranded,
 )
-from openclaw_rl.types.lines import LINE_NAME, SHARED_LINE, USER_NAME, LineKind, line_for, line_kind, line_of
+from openclaw_rl.types.lines import (
+    LINE_NAME,
+    SHARED_LINE,
+    USER_NAME,
+    LineKind,
+    claim_of,
+    line_for,
+    line_kind,
+    line_of,
+)
 from openclaw_rl.types.messages import (
     ROLES,
     AnswerEvent,
@@ -258,6 +267,7 @@ __all__ = [
     "WeightsRef",
     "ancestry",
     "candidate_chain",
+    "claim_of",
     "confirmed_before",
     "events_of",
     "head_number",

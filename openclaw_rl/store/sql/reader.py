@@ -31,7 +31,11 @@ def asked(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenat
 
 
 class SqlReader:
-    """`protocols.ReadStore` but for `_ask`, which is each database's own."""
+    """`protocols.ReadStore` but for `_ask` and `integrity`, which are each database's own."""
+
+    def integrity(self) -> list[str]:
+        """What is wrong with the database, one line for each."""
+        raise NotImplementedError
 
     def _ask(self, query: Callable[[Connection], T]) -> T:
         """One query on one snapshot."""

@@ -29,9 +29,9 @@ class StoreReader(SqlReader):
         self._database = database
 
     @classmethod
-    def open(cls, directory: Path, url: str | None = None) -> Self:
+    def open(cls, directory: Path) -> Self:
         """StoreError if there is no store, or one that this release cannot read."""
-        database = database_path(directory, url)
+        database = database_path(directory)
         refuse_damaged(database)
         if not database.is_file():
             raise StoreError(f"there is no store in {directory}: start `openclaw-rl up` once, or check --data-dir")

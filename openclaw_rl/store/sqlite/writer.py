@@ -31,14 +31,13 @@ class SqliteStore(SqlStore):
     async def open(
         cls,
         directory: Path,
-        url: str | None = None,
         *,
         commit_window_s: float = 0.0,
         checkpoint_bytes: int = 2**20,
         max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> Self:
         """Lock the directory, recover what a killed process left, and bring the tables up to date."""
-        path = database_path(directory, url)
+        path = database_path(directory)
         thread = ThreadPoolExecutor(1, "store")
         try:
             database = await asyncio.get_running_loop().run_in_executor(
