@@ -13,6 +13,8 @@
     ---------  -------------------  ------------------------------  -----------------------  ----------------------
     serve      HTTP requests        turns, next states, feedback    the engine, one fsync    clients
     engine     a worker's death     a worker that answers           its /health              its exit
+    hear       what other          the same sessions and keys      the store                other processes
+               processes did
     expire     idle sessions        ended sessions, skips           the next expiry          the clock
     retention  old, ended sessions  free, overwritten pages         one transaction each     the clock
     erase      traces of deletions  pages and a log without them    readers                  the clock
@@ -128,6 +130,8 @@ async def run(
             start("expire", expire_sessions(gateway))
             if serving.retention is not None:
                 start("retention", serving.retention.run())
+            if serving.following is not None:
+                start("hear", serving.following.run())
             start("erase", make_commands(config, store).forgetting.run())
             running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)

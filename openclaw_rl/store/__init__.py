@@ -8,6 +8,7 @@ learning_log  `protocols.LearningStore`: each query as one transaction, and who 
 """
 
 from openclaw_rl.store.opening import open_reader, open_writer
+from openclaw_rl.store.postgres.writer import PostgresStore
 from openclaw_rl.store.sql.writer import SqlStore
 from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
 from openclaw_rl.store.sqlite.damage import had_store, told_of, trailing_bytes
@@ -17,6 +18,7 @@ from openclaw_rl.store.sqlite.writer import SqliteStore
 
 __all__ = [
     "OLDEST_SQLITE",
+    "PostgresStore",
     "SqlStore",
     "SqliteStore",
     "StoreReader",

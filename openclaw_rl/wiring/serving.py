@@ -23,6 +23,7 @@ from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
 from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
+from openclaw_rl.gateway.answer.following import Following
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.admin import Telling, build_admin
@@ -34,7 +35,7 @@ from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import EngineHost, WholeStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
-from openclaw_rl.store import told_of
+from openclaw_rl.store import PostgresStore, told_of
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
@@ -54,6 +55,8 @@ class ServingParts:
     secret: str
     metrics: Metrics
     retention: Retention | None
+    following: Following | None
+    """Where other processes serve from the same store."""
     sockets: Path
 
 
@@ -64,7 +67,10 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
+    following = Following(store, store.lessons.woken("sessions")) if isinstance(store, PostgresStore) else None
     gateway = Gateway(
+        catch_up=None if following is None else following.catch_up,
+        reserve=store.reserve if isinstance(store, PostgresStore) else None,
         live_label=live.label,
         shares=shares,
         engine=host.engine,
@@ -78,6 +84,8 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         heads=PromptHeads(foundation.renderer) if config.engine.share_heads else None,
     )
     keys, secret = await _load_keys(store, config)
+    if following is not None:
+        following.teach(gateway, keys)
     days = config.store.retention_days
     return ServingParts(
         host=host,
@@ -86,6 +94,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         keys=keys,
         secret=secret,
         metrics=Metrics(),
+        following=following,
         retention=None if days is None else Retention(gateway, store.lessons, store.erase, days=days),
         sockets=sockets,
     )

@@ -192,6 +192,9 @@ class PostgresStore(SqlStore):
         self._gone.hear(changes)
         self._seen = max([seen, *(change.seq for change in changes)])
         theirs = [change for change in changes if change.origin != self.origin or change.name in doubtful]
+        for change in theirs:
+            if change.kind == "gone":
+                self._forget(change.name)
         return News(
             sessions=tuple(dict.fromkeys([*(c.name for c in theirs if c.kind == "session"), *doubtful])),
             gone=tuple(dict.fromkeys(change.name for change in theirs if change.kind == "gone")),
