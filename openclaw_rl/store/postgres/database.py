@@ -136,11 +136,23 @@ class PostgresDatabase:
 
         return self._patiently(ask)
 
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """For a long look."""
+        with self._fail_stop() as connection, connection.begin():
+            yield connection
+
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Do some work whole or not at all, while nobody else writes; on disk when it returns."""
+        with self.transaction() as connection:
+            return work(connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """The same for what is done inside."""
         with self._fail_stop() as connection, connection.begin():
             take_turn(connection)
-            return work(connection)
+            yield connection
 
     def reserve(self, session: str, index: int, count: int) -> int:
         """Numbers for turns. Nothing waits for the disk: who has one waits for its turn's commit, which is later."""
