@@ -61,7 +61,7 @@ class Postgres:
         import psycopg
 
         with psycopg.connect(f"host={self.sockets} user=postgres", autocommit=True) as connection:
-            cursor = connection.execute(text)  # type: ignore[call-overload]
+            cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
 
     def restart(self) -> None:
@@ -99,7 +99,15 @@ def running() -> Iterator[Postgres]:
             folder.mkdir(mode=0o700 if folder is data else 0o777)
             if as_user:
                 os.chown(folder, as_user["user"], as_user["group"])
-        command = [programs / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8"]
+        command: list[str | Path] = [
+            programs / "initdb",
+            "-D",
+            data,
+            "-U",
+            "postgres",
+            "--auth=trust",
+            "--encoding=UTF8",
+        ]
         command += ["--locale=C", "--no-sync", "--no-instructions"]
         environment = {"PATH": os.defpath, "TZ": "UTC", "LC_ALL": "C"}
         made = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, **as_user)

@@ -44,6 +44,6 @@ def test_a_correction_given_to_one_gateway_is_answered_by_the_engine_of_the_othe
             return str(server.chat("and what is snow", max_tokens=4).headers["X-OpenClaw-RL-Version"])
 
         for server in (a, b):
-            server.wait_until(lambda server=server: answers(server) != "v0", timeout_s=60.0)  # type: ignore[misc]
+            server.wait_until(lambda server=server: answers(server) != "v0", timeout_s=60.0)
         trained = [sample for step in reader.steps("local") for sample in step.sample_ids]
         assert sorted(set(trained)) == sorted(trained), "nothing was learned twice"

@@ -48,8 +48,6 @@ _NOT_AWAY = ("55P03", "57014")
 _PROBED = "store.probed"
 """A flag that says nothing: its row is written to see whether it can be."""
 
-_TRIMMED_EVERY = 1000
-
 _BATCH = Batch(PostgresPrepare())
 
 
@@ -123,7 +121,6 @@ class PostgresDatabase:
         """Write all in one transaction. When it returns, what was not refused is on the server's disk."""
         outcomes = self._patiently(lambda connection: self._committed(connection, writes), touched=writes)
         self.commits += 1
-        self.is_failing = False
         crash_point("store.after_commit")
         return outcomes
 
@@ -209,8 +206,6 @@ class PostgresDatabase:
             outcomes = [_forgotten(write) if self._gone.refuses(write) else next(done) for write in writes]
             changes = (_change(write) for write, result in zip(writes, outcomes, strict=True) if result is True)
             journal.tell(connection, self._origin, (one for one in changes if one is not None))
-            if self.commits % _TRIMMED_EVERY == _TRIMMED_EVERY - 1:
-                journal.trim(connection)
             crash_point("store.before_commit")
         return outcomes
 
@@ -220,11 +215,13 @@ class PostgresDatabase:
         while True:
             try:
                 with self._fail_stop() as connection:
-                    return work(connection)
+                    answer = work(connection)
+                self.is_failing = False
+                return answer
             except StoreUnavailable as error:
                 self.doubtful |= {name for _, name in filter(None, map(_change, touched))}
                 if not _is_lost(error.__cause__) or time.monotonic() > give_up_at:
-                    self.is_failing |= bool(touched)
+                    self.is_failing = True
                     raise
                 time.sleep(AGAIN_S)
 

@@ -13,14 +13,14 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
 from sqlalchemy import Connection
 
-from openclaw_rl.errors import StoreUnavailable
+from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.store.postgres import journal
 from openclaw_rl.store.postgres.claims import CLAIM_S, Claims
@@ -38,6 +38,9 @@ T = TypeVar("T")
 
 ANSWERS_WITHIN_S = 15.0
 """A server that says nothing to a commit for so long is as good as gone. Its lock and disk may take a while."""
+
+TRIMMED_EVERY = 1000
+"""Commits after which the journal is freed of what everybody has read."""
 
 
 class SharedLog(LearningLog):
@@ -182,6 +185,14 @@ class PostgresStore(SqlStore):
             raise StoreUnavailable(CLOSED)
         return await self._run(lambda: self._database.reserve(session, index, count))
 
+    async def can_write(self) -> bool:
+        """False while the server does not answer, or every write fails. Who asks then makes it try again."""
+        looks, _ = self._looks
+        if looks.is_failing and not self._closing:
+            with suppress(StoreError):
+                await self._look(journal.last)
+        return not looks.is_failing and await super().can_write()
+
     async def news(self) -> News:
         """What other processes changed since the last call, and what of our own is in doubt."""
         doubtful, self._database.doubtful = self._database.doubtful, set()
@@ -253,6 +264,11 @@ class PostgresStore(SqlStore):
             watch.cancel()
         self.wakeups.tell("sessions")
         return outcomes
+
+    async def _committed(self) -> None:
+        if self._database.commits % TRIMMED_EVERY == 0:
+            with suppress(StoreError):  # another time
+                await self._learn_unclaimed(journal.trim)
 
     def _heard(self, topic: str) -> None:
         if topic == "sessions":

@@ -5,6 +5,7 @@ Every answer is one consistent snapshot.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -30,16 +31,16 @@ def asked(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenat
     return method
 
 
-class SqlReader:
+class SqlReader(ABC):
     """`protocols.ReadStore` but for `_ask` and `integrity`, which are each database's own."""
 
+    @abstractmethod
     def integrity(self) -> list[str]:
         """What is wrong with the database, one line for each."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ask(self, query: Callable[[Connection], T]) -> T:
         """One query on one snapshot."""
-        raise NotImplementedError
 
     names = asked(queries.names)
     sessions = asked(queries.sessions)

@@ -20,6 +20,7 @@ import logging
 import math
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,7 @@ class WritingDatabase(Protocol):
     def close(self) -> None: ...
 
 
-class SqlStore:
+class SqlStore(ABC):
     """`protocols.WholeStore` but for opening and erasing, which are each database's own."""
 
     def __init__(
@@ -250,6 +251,10 @@ class SqlStore:
         """How many pieces of feedback a turn has."""
         return await self._read(lambda connection: queries.num_feedback(connection, session, index))
 
+    @abstractmethod
+    async def erase(self) -> bool:
+        """Leave nothing of what was deleted, as far as the database lets us; False if that has to wait."""
+
     async def keys(self) -> list[ApiKey]:
         """All keys, revoked ones too."""
         return await self._read(queries.keys)
@@ -302,6 +307,7 @@ class SqlStore:
                 if not future.done():
                     future.set_exception(StoreUnavailable(CLOSED))
 
+    @abstractmethod
     async def _committed(self) -> None:
         """What a database does now and then between two commits."""
 
