@@ -349,7 +349,7 @@ class Releaser:
         await self.loaded_live()
         if not self._log.is_shared:
             return
-        woken = self._log.woken("versions")
+        woken, num_failures = self._log.woken("versions"), 0
         while True:
             woken.clear()
             is_done = False
@@ -359,8 +359,9 @@ class Releaser:
             except (EngineError, StoreError) as error:
                 _log.warning("what other processes released is looked for again: %s", error)
             self._look_again.set()
+            num_failures = 0 if is_done else num_failures + 1
             with suppress(TimeoutError):
-                async with asyncio.timeout(None if is_done else RETRY.first_s):
+                async with asyncio.timeout(RETRY.pause_s(num_failures) if num_failures else None):
                     await woken.wait()
 
     async def _confirmed(self, version: Version) -> bool:

@@ -57,7 +57,8 @@ class Gone:
     Whoever begins an answer reads the journal first, so what it begins after that is a new session of the same name.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, origin: str = "") -> None:
+        self._origin = origin
         self._lock = threading.Lock()
         self._heard: dict[str, float] = {}
         self._seq = 0
@@ -70,7 +71,8 @@ class Gone:
         with self._lock:
             for change in changes:
                 if change.kind == "gone" and change.seq > self._seq:
-                    self._heard[change.name] = now
+                    # Of its own it knew at once; of others' clocks it knows nothing.
+                    self._heard[change.name] = change.at if change.origin == self._origin else now
             self._seq = max([self._seq, *(change.seq for change in changes)])
             if len(self._heard) > 10_000:
                 limit = now - journal.KEPT_S

@@ -31,6 +31,7 @@ class Change:
     kind: Kind
     name: str
     origin: str
+    at: float
 
 
 def tell(connection: Connection, origin: str, changes: Iterable[tuple[Kind, str]]) -> None:
@@ -43,7 +44,7 @@ def tell(connection: Connection, origin: str, changes: Iterable[tuple[Kind, str]
 
 def since(connection: Connection, seq: int, *, only: Kind | None = None) -> Sequence[Change]:
     """What was told after this number, in order."""
-    query = select(_change.seq, _change.kind, _change.name, _change.origin).where(_change.seq > seq)
+    query = select(schema.change).where(_change.seq > seq)
     if only is not None:
         query = query.where(_change.kind == only)
     return [Change(**row) for row in connection.execute(query.order_by(_change.seq)).mappings()]

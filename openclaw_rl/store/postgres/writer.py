@@ -135,7 +135,8 @@ class PostgresStore(SqlStore):
         with told_of(directory):
             make_private(directory)
             lock = WriterLock(directory)
-        origin, gone = secrets.token_hex(6), Gone()
+        origin = secrets.token_hex(6)
+        gone = Gone(origin)
         lanes = [
             (
                 PostgresDatabase(url, origin=origin, gone=gone, reads_only=name == "looks"),
@@ -254,7 +255,13 @@ class PostgresStore(SqlStore):
         if self._closing:
             raise StoreUnavailable(CLOSED)
         database, thread = lane
-        return await asyncio.get_running_loop().run_in_executor(thread, lambda: work(database))
+        loop = asyncio.get_running_loop()
+        watch = None if lane is self._learns else loop.call_later(2 * ANSWERS_WITHIN_S, database.cut)
+        try:
+            return await loop.run_in_executor(thread, lambda: work(database))
+        finally:
+            if watch is not None:
+                watch.cancel()
 
     async def _write(self, writes: Sequence[Write]) -> list[WriteResult]:
         watch = asyncio.get_running_loop().call_later(ANSWERS_WITHIN_S, self._database.cut)
