@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class _Held:
     renewing: asyncio.Task[None]
 
 
-_inside: ContextVar[tuple[tuple[str, int], ...]] = ContextVar("claims", default=())
-"""The claims, by name and token, that what runs here stands on."""
+Standing = Sequence[tuple[str, int]]
+"""Claims, by name and token."""
 
 
 class Claims:
@@ -54,6 +54,7 @@ class Claims:
         self._owner = owner
         self._ttl_s = ttl_s
         self._held: dict[str, _Held] = {}
+        self._inside: ContextVar[Standing] = ContextVar("claims", default=())
         self._lock = asyncio.Lock()
 
     @asynccontextmanager
@@ -63,16 +64,21 @@ class Claims:
         if held is None:
             yield False
             return
-        before = _inside.set((*_inside.get(), (name, held.token)))
+        before = self._inside.set((*self._inside.get(), (name, held.token)))
         try:
             yield True
         finally:
-            _inside.reset(before)
+            self._inside.reset(before)
             await self._leave(name, held)
 
-    def check(self, connection: Connection) -> None:
-        """`StoreUnavailable` if a claim that this is done under is another process's by now."""
-        for name, token in _inside.get():
+    @property
+    def standing(self) -> Standing:
+        """The claims that what runs here stands on."""
+        return self._inside.get()
+
+    def check(self, connection: Connection, standing: Standing) -> None:
+        """`StoreUnavailable` if one of these claims is another process's by now."""
+        for name, token in standing:
             query = select(_claim.name).where(_claim.name == name, _claim.token == token, _claim.owner == self._owner)
             if connection.scalar(query) is None:
                 raise StoreUnavailable(f"another process has taken over {name}; nothing of this was stored")

@@ -224,8 +224,10 @@ class PostgresStore(SqlStore):
     async def learn(self, work: Callable[[Connection], T]) -> T:
         """A transaction of the loops that learn, if the claims that it stands on hold."""
 
+        standing = self._claims.standing
+
         def checked(connection: Connection) -> T:
-            self._claims.check(connection)
+            self._claims.check(connection, standing)
             return work(connection)
 
         return await self._learn_unclaimed(checked)
