@@ -331,9 +331,9 @@ class Releaser:
 
     async def confirm_now(self, line: str) -> None:
         """Gives the version of a line that answers on probation, if one does, its full check at once."""
-        async with self._releasing:
+        async with self._log.claimed(claim_of(line)) as is_ours, self._releasing:
             live = live_version(await self._log.versions(line))
-            if live is not None and live.on_probation:
+            if is_ours and live is not None and live.on_probation:
                 await self._confirmed(live)
 
     async def _on_probation(self) -> list[Version]:

@@ -65,7 +65,10 @@ _REMEDIES = (
     (r"database .* does not exist", "make it with `createdb`, or check the name at the end of store.url"),
     (r"refused|No such file", "start PostgreSQL, or check host and port in store.url"),
     (r"translate host|resolve|not known|Temporary failure in name", "check the host in store.url"),
-    (r"permission denied|must be owner", "give this user rights: `GRANT CREATE, USAGE ON SCHEMA … TO …`"),
+    (
+        r"permission denied|must be owner|no schema has been selected",
+        "give this user rights: `GRANT CREATE, USAGE ON SCHEMA … TO …`",
+    ),
     (r"read-only", "name the primary server in store.url, not a replica"),
     (r"timeout|timed out", "check that host and port in store.url can be reached from here"),
     (r"No space left|could not extend", "free some space on the database's disk"),
