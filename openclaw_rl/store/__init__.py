@@ -8,6 +8,7 @@ learning_log  `protocols.LearningStore`: each query as one transaction, and who 
 """
 
 from openclaw_rl.store.opening import open_reader, open_writer
+from openclaw_rl.store.postgres.server import PostgresFacts, server_facts
 from openclaw_rl.store.postgres.writer import PostgresStore
 from openclaw_rl.store.sql.writer import SqlStore
 from openclaw_rl.store.sqlite.connection import OLDEST_SQLITE
@@ -18,6 +19,7 @@ from openclaw_rl.store.sqlite.writer import SqliteStore
 
 __all__ = [
     "OLDEST_SQLITE",
+    "PostgresFacts",
     "PostgresStore",
     "SqlStore",
     "SqliteStore",
@@ -26,6 +28,7 @@ __all__ = [
     "had_store",
     "open_reader",
     "open_writer",
+    "server_facts",
     "told_of",
     "trailing_bytes",
 ]

@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, delete, func, insert, select
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store.postgres.database import Gone, PostgresDatabase
+from openclaw_rl.store.postgres.database import GoneSessions, PostgresDatabase
 from openclaw_rl.store.postgres.reader import PostgresReader
 from openclaw_rl.store.sql import schema
 from openclaw_rl.store.sqlite.connection import connect_reader
@@ -110,7 +110,7 @@ def _reading(place: str) -> Iterator[Connection]:
     """One snapshot. Of a directory nobody writes meanwhile, so that nothing that is said is left behind."""
     if "://" in place:
         PostgresReader.open(place)
-        database = PostgresDatabase(place, origin="copy", gone=Gone(), reads_only=True)
+        database = PostgresDatabase(place, origin="copy", gone=GoneSessions(), reads_only=True)
         database.open(create=False)
         try:
             with database.snapshot() as connection:
@@ -133,7 +133,7 @@ def _reading(place: str) -> Iterator[Connection]:
 def _writing(place: str) -> Iterator[Connection]:
     """One transaction in a store that is made if there is none."""
     if "://" in place:
-        shared = PostgresDatabase(place, origin="copy", gone=Gone())
+        shared = PostgresDatabase(place, origin="copy", gone=GoneSessions())
         shared.open(create=True)
         try:
             with shared.transaction() as connection:

@@ -23,7 +23,7 @@ from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
 from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
-from openclaw_rl.gateway.answer.following import Following
+from openclaw_rl.gateway.answer.following import Following, SharedStore
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.admin import Telling, build_admin
@@ -35,7 +35,7 @@ from openclaw_rl.gateway.sessions.placement import Sessions
 from openclaw_rl.protocols import EngineHost, WholeStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
-from openclaw_rl.store import PostgresStore, told_of
+from openclaw_rl.store import told_of
 from openclaw_rl.types import LOCAL_USER, Json
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
@@ -67,10 +67,11 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
-    following = Following(store, store.lessons.woken("sessions")) if isinstance(store, PostgresStore) else None
+    shared = store if isinstance(store, SharedStore) else None
+    following = None if shared is None else Following(shared, store.lessons.woken("sessions"))
     gateway = Gateway(
         catch_up=None if following is None else following.catch_up,
-        reserve=store.reserve if isinstance(store, PostgresStore) else None,
+        reserve=None if shared is None else shared.reserve,
         live_label=live.label,
         shares=shares,
         engine=host.engine,

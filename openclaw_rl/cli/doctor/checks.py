@@ -15,9 +15,8 @@ from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
 from openclaw_rl.model.files import ModelFiles
-from openclaw_rl.store import OLDEST_SQLITE
+from openclaw_rl.store import OLDEST_SQLITE, PostgresFacts
 from openclaw_rl.store.audit import Audited
-from openclaw_rl.store.postgres.server import ServerFacts
 from openclaw_rl.views.health import Backlog, CheckResult, Unscored
 
 GB = 1_000_000_000
@@ -252,7 +251,7 @@ def check_store(damage: str, *, has_traces: bool) -> CheckResult:
     return ok("store", "nothing of what was deleted is left in its files")
 
 
-def check_shared_store(facts: ServerFacts) -> CheckResult:
+def check_shared_store(facts: PostgresFacts) -> CheckResult:
     """The server of `store.url`, which answers."""
     text = f"PostgreSQL {facts.version}, {facts.num_connections} of {facts.max_connections} connections in use"
     if facts.is_replica:

@@ -26,9 +26,8 @@ from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.store import had_store
+from openclaw_rl.store import had_store, server_facts
 from openclaw_rl.store.audit import Audited
-from openclaw_rl.store.postgres.server import server_facts
 from openclaw_rl.types import TRACES_LEFT
 from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
 from openclaw_rl.views.rows import damaged_rows, has_store, open_rows, stray_bytes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from openclaw_rl.errors import EngineError, StoreError
 from openclaw_rl.gateway.access.auth import KeyRing
@@ -24,6 +24,7 @@ log = logging.getLogger("openclaw_rl.gateway")
 AGAIN_S = 1.0
 
 
+@runtime_checkable
 class SharedStore(Protocol):
     """What a store that several processes write has beside `protocols.WholeStore`."""
 

@@ -51,7 +51,7 @@ _PROBED = "store.probed"
 _BATCH = Batch(PostgresPrepare())
 
 
-class Gone:
+class GoneSessions:
     """Sessions that were deleted, and when this process heard of it: what it began before that is refused.
 
     Whoever begins an answer reads the journal first, so what it begins after that is a new session of the same name.
@@ -66,7 +66,7 @@ class Gone:
     def begin(self, seq: int) -> None:
         self._seq = seq
 
-    def hear(self, changes: Sequence[journal.Change]) -> None:
+    def hear(self, changes: Sequence[journal.JournalEntry]) -> None:
         now = time.time()
         with self._lock:
             for change in changes:
@@ -92,7 +92,7 @@ class Gone:
 class PostgresDatabase:
     """One connection. `origin` names this process in the journal; `recovery` says what was found at the start."""
 
-    def __init__(self, url: str, *, origin: str, gone: Gone, reads_only: bool = False) -> None:
+    def __init__(self, url: str, *, origin: str, gone: GoneSessions, reads_only: bool = False) -> None:
         self.commits = 0
         self.is_failing = False
         self.doubtful: set[str] = set()

@@ -24,7 +24,7 @@ _change, _place = schema.change.c, schema.place.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class JournalEntry:
     """`name` is a session's id; empty for the keys."""
 
     seq: int
@@ -42,12 +42,12 @@ def tell(connection: Connection, origin: str, changes: Iterable[tuple[Kind, str]
         connection.execute(insert(schema.change), rows)
 
 
-def since(connection: Connection, seq: int, *, only: Kind | None = None) -> Sequence[Change]:
+def since(connection: Connection, seq: int, *, only: Kind | None = None) -> Sequence[JournalEntry]:
     """What was told after this number, in order."""
     query = select(schema.change).where(_change.seq > seq)
     if only is not None:
         query = query.where(_change.kind == only)
-    return [Change(**row) for row in connection.execute(query.order_by(_change.seq)).mappings()]
+    return [JournalEntry(**row) for row in connection.execute(query.order_by(_change.seq)).mappings()]
 
 
 def last(connection: Connection) -> int:

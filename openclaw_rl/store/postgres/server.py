@@ -8,7 +8,7 @@ from openclaw_rl.store.postgres.connection import connect, told_of_server
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerFacts:
+class PostgresFacts:
     """`unsafe` names the settings under which an acknowledged turn may be lost with the machine's power."""
 
     version: str
@@ -18,7 +18,7 @@ class ServerFacts:
     is_replica: bool
 
 
-def server_facts(url: str) -> ServerFacts:
+def server_facts(url: str) -> PostgresFacts:
     """StoreError in one sentence if it cannot be asked."""
     with told_of_server("the store on PostgreSQL cannot be read"):
         connection = connect(url, reads_only=True)
@@ -28,7 +28,7 @@ def server_facts(url: str) -> ServerFacts:
                 return connection.exec_driver_sql(query).scalar()
 
             names = ("fsync", "full_page_writes")
-            return ServerFacts(
+            return PostgresFacts(
                 version=str(ask("SHOW server_version")),
                 num_connections=int(str(ask("SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"))),
                 max_connections=int(str(ask("SHOW max_connections"))),

@@ -24,7 +24,7 @@ from openclaw_rl.errors import StoreError, StoreUnavailable
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.store.postgres import journal
 from openclaw_rl.store.postgres.claims import CLAIM_S, Claims
-from openclaw_rl.store.postgres.database import Gone, PostgresDatabase
+from openclaw_rl.store.postgres.database import GoneSessions, PostgresDatabase
 from openclaw_rl.store.postgres.wakeups import SharedWakeups
 from openclaw_rl.store.sql import lessons
 from openclaw_rl.store.sql.batch import WriteResult
@@ -94,7 +94,7 @@ class PostgresStore(SqlStore):
         lanes: Sequence[tuple[PostgresDatabase, ThreadPoolExecutor]],
         *,
         origin: str,
-        gone: Gone,
+        gone: GoneSessions,
         lock: WriterLock,
         commit_window_s: float,
         max_queued_bytes: int,
@@ -136,7 +136,7 @@ class PostgresStore(SqlStore):
             make_private(directory)
             lock = WriterLock(directory)
         origin = secrets.token_hex(6)
-        gone = Gone(origin)
+        gone = GoneSessions(origin)
         lanes = [
             (
                 PostgresDatabase(url, origin=origin, gone=gone, reads_only=name == "looks"),
