@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
 
@@ -42,6 +43,7 @@ class Following:
         self._store = store
         self._woken = woken
         self._one_at_a_time = asyncio.Lock()
+        self._to_do = deque[News]()
         self._gateway: Gateway | None = None
         self._keys: KeyRing | None = None
 
@@ -52,23 +54,29 @@ class Following:
         """Returns when all that others had committed by now is known here."""
         async with self._one_at_a_time:
             news = await self._store.news()
+            self._to_do.append(news)  # until it is done: the store does not tell it twice
             gateway, keys = self._gateway, self._keys
             assert gateway is not None, "requests come after `teach`"
             assert keys is not None
-            for name in news.gone:
+            while self._to_do:
+                await self._learn(self._to_do[0], gateway, keys)
+                self._to_do.popleft()
+
+    async def _learn(self, news: News, gateway: Gateway, keys: KeyRing) -> None:
+        for name in news.gone:
+            await _let_go(gateway, name)
+        if news.missed:
+            for outline in await self._store.load_open():
+                gateway.sessions.learn(outline)
+        for name in news.sessions:
+            if (found := await self._store.outline(name)) is None:
                 await _let_go(gateway, name)
-            if news.missed:
-                for outline in await self._store.load_open():
-                    gateway.sessions.learn(outline)
-            for name in news.sessions:
-                if (found := await self._store.outline(name)) is None:
-                    await _let_go(gateway, name)
-                elif name not in gateway.leaving:
-                    gateway.sessions.learn(found)
-            if news.sessions or news.missed:
-                gateway.sessions.put_away()
-            if news.keys or news.missed:
-                await self._learn_keys(self._store.keys, keys)
+            elif name not in gateway.leaving:
+                gateway.sessions.learn(found)
+        if news.sessions or news.missed:
+            gateway.sessions.put_away()
+        if news.keys or news.missed:
+            await self._learn_keys(self._store.keys, keys)
 
     async def run(self) -> None:
         """Until cancelled: what was forgotten, or revoked, elsewhere is so here too, also while nobody asks."""

@@ -25,7 +25,7 @@ from openclaw_rl.faults import crash_point
 from openclaw_rl.store.postgres import journal
 from openclaw_rl.store.postgres.connection import PostgresPrepare, connect, cut, take_turn, why
 from openclaw_rl.store.postgres.migrations import migrate
-from openclaw_rl.store.sql import lessons
+from openclaw_rl.store.sql import lessons, schema
 from openclaw_rl.store.sql.batch import Batch, RowStands, WriteResult
 from openclaw_rl.store.sql.encode import Op, Write
 from openclaw_rl.types import Recovery
@@ -175,7 +175,8 @@ class PostgresDatabase:
             assert raw is not None
             raw.autocommit = True
             try:
-                raw.execute("VACUUM (INDEX_CLEANUP ON)")
+                tables = (*schema.metadata.sorted_tables, *schema.shared.sorted_tables)
+                raw.execute(f"VACUUM (INDEX_CLEANUP ON) {', '.join(table.name for table in tables)}")
             finally:
                 raw.autocommit = False
 

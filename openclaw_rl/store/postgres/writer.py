@@ -196,11 +196,11 @@ class PostgresStore(SqlStore):
 
     async def news(self) -> News:
         """What other processes changed since the last call, and what of our own is in doubt."""
-        doubtful, self._database.doubtful = self._database.doubtful, set()
         seen = self._seen
         changes, first = await self._look(
             lambda connection: (journal.since(connection, seen), journal.first(connection))
         )
+        doubtful, self._database.doubtful = self._database.doubtful, set()
         self._gone.hear(changes)
         self._seen = max([seen, *(change.seq for change in changes)])
         theirs = [change for change in changes if change.origin != self.origin or change.name in doubtful]
