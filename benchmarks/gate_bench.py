@@ -127,7 +127,7 @@ class Bench:
             update={"store": models.config.store.model_copy(update={"data_dir": directory})}
         )
         renderer, engine = models.renderer, models.engine
-        store = await SqliteStore.open(directory, None)
+        store = await SqliteStore.open(directory)
         live, lessons = LiveVersions(), store.lessons
         await lessons.run_with(models.model_id)
         gateway = Gateway(

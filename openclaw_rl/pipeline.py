@@ -13,6 +13,8 @@
     ---------  -------------------  ------------------------------  -----------------------  ----------------------
     serve      HTTP requests        turns, next states, feedback    the engine, one fsync    clients
     engine     a worker's death     a worker that answers           its /health              its exit
+    hear       what other          the same sessions and keys      the store                other processes
+               processes did
     expire     idle sessions        ended sessions, skips           the next expiry          the clock
     retention  old, ended sessions  free, overwritten pages         one transaction each     the clock
     erase      traces of deletions  pages and a log without them    readers                  the clock
@@ -28,6 +30,8 @@
                answer on probation
     watch      turns, judgements    a way back to the parent        the store                the store
     examine    live versions        measures of them, if wished     the engine               the release
+    follow     versions that other  the same answers here           the engine               other processes
+               processes released
 
 The loops meet in the store. None calls another, except that the train loop hands its candidates to the release.
 `learn=False` leaves out judging, crediting and training. Observers (`tracking/`) are told what was done, and change
@@ -126,6 +130,8 @@ async def run(
             start("expire", expire_sessions(gateway))
             if serving.retention is not None:
                 start("retention", serving.retention.run())
+            if serving.following is not None:
+                start("hear", serving.following.run())
             start("erase", make_commands(config, store).forgetting.run())
             running.callback(gateway.shares.close)
             running.push_async_callback(gateway.background.drain)
@@ -143,6 +149,8 @@ async def run(
             releaser = releasing.releaser
             start("release", releaser.run())
             start("confirm", releaser.confirm())
+            if lessons.is_shared:
+                start("follow", releaser.follow())
             start("examine", releasing.examiner.run())
             if releasing.watch is not None:
                 start("watch", releasing.watch.run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import Event, Future
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -486,7 +487,16 @@ class LearningStore(Wakeups, WaitingSamples, Protocol):
     Work on a turn is leased; what it made is stored together with the end of the lease, and only by who still holds
     it. So work is done at least once and counted once. Steps have their samples for themselves from the moment they
     are planned. Versions and samples are those of the present model, unless every model's are asked for.
+
+    Where it `is_shared`, other processes do the same work. What only one may do at a time, such as learning on a line,
+    is done inside a claim; what is written inside is refused once the claim is lost.
     """
+
+    @property
+    def is_shared(self) -> bool: ...
+    def claimed(self, name: str) -> AbstractAsyncContextManager[bool]:
+        """Whether what has this name is this process's alone until the end."""
+        ...
 
     async def lease(
         self, stage: Stage, *, limit: int, ttl_s: float, only_closed_sessions: bool = False, min_turns: int = 1
@@ -541,8 +551,9 @@ class LearningStore(Wakeups, WaitingSamples, Protocol):
         reason: str = "",
         gate: Json = None,
         blameless: bool = False,
-    ) -> None: ...
-    async def take_back(self, line: str, number: int, *, to: int, live_at: float, reason: str, gate: Json) -> None: ...
+        only_if: Callable[[Sequence[Version]], bool] | None = None,
+    ) -> bool: ...
+    async def take_back(self, line: str, number: int, *, to: int, live_at: float, reason: str, gate: Json) -> bool: ...
     async def retire_stranded(self, line: str, *, reason: str) -> list[Version]: ...
     async def forget_files(self, line: str, numbers: Sequence[int]) -> None: ...
     async def hints(self, line: str, *, number: int, limit: int) -> list[str]: ...

@@ -1,8 +1,9 @@
-"""What tests of many rooms share: the embedded model's files and its renderer."""
+"""What tests of many rooms share: the embedded model's files and its renderer, and a real PostgreSQL."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from openclaw_rl.config import load_config
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
 from openclaw_rl.render import load_renderer
+from tests.postgres import CannotStart, Postgres, running
 
 # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,3 +32,13 @@ def model() -> Path:
 @pytest.fixture(scope="session")
 def renderer(model: Path) -> Renderer:
     return load_renderer(model, "smollm2-135m-instruct")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Started with the first test that wants it; those are skipped, with the reason, where it cannot be."""
+    try:
+        with running() as server:
+            yield server
+    except CannotStart as reason:
+        pytest.skip(f"no PostgreSQL here: {reason}")

@@ -231,7 +231,9 @@ class StoreConfig(Section):
     """The durable log and the directory around it."""
 
     data_dir: FsPath = setting("~/.openclaw-rl", "Folder of everything that must survive: store, key, versions, logs.")
-    url: Url | None = setting(None, "SQLAlchemy URL of the database; null = SQLite in the data directory.")
+    url: Url | None = setting(
+        None, "A store that processes share, postgresql+psycopg://…; null = SQLite in the data directory."
+    )
     commit_window_ms: NonNegativeFloat = setting(
         0.0, "How long a commit waits for others to join it; 0 = only until the commit before it is done."
     )

@@ -1,7 +1,7 @@
 """Which version of a line answers: every change of that, in the rows, in memory and on the engine.
 
-A change holds `lock` and reads the row first: what a person decided meanwhile wins. Knows no gate: it is told what was
-found.
+A change holds `lock` and reads the row first: what a person decided meanwhile wins, also through another process on the
+same store. What others changed is followed. Knows no gate: it is told what was found.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from openclaw_rl.errors import EngineError, EngineRefused, OpenClawError
 from openclaw_rl.faults import crash_point
@@ -59,10 +60,9 @@ class Answering:
     async def go_live(self, version: Version, *, instead_of: str, gate: Json) -> bool:
         """False if somebody rolled back or undid the version meanwhile: a person's decision wins."""
         async with self.lock:
-            known = await self._log.versions(version.line)
-            if answering(known) != instead_of or not is_candidate(version, known):
+            undecided = partial(_still, version, instead_of)
+            if not await self.mark(version, "live", gate=gate, only_if=undecided):
                 return False
-            await self.mark(version, "live", gate=gate)
             crash_point("release.marked")
             self._live.set(version.line, version.label)
             crash_point("release.live")
@@ -84,18 +84,19 @@ class Answering:
     async def reject(self, version: Version, reason: str, *, gate: Json = None, blameless: bool = False) -> bool:
         """False if it was undone, or put live by somebody, meanwhile."""
         async with self.lock:
-            if not is_candidate(version, await self._log.versions(version.line)):
+            still = partial(is_candidate, version)
+            if not await self.mark(version, "rejected", reason=reason, gate=gate, blameless=blameless, only_if=still):
                 return False
             _log.warning("version %s is rejected: %s", version.label, reason)
-            await self.mark(version, "rejected", reason=reason, gate=gate, blameless=blameless)
             crash_point("release.marked")
             return True
 
     async def confirm(self, version: Version, *, gate: Json) -> None:
         """Its full check found nothing against a version that answers."""
         async with self.lock:
-            if answering(await self._log.versions(version.line)) == version.label:
-                await self._log.set_version_state(version.line, version.number, "live", gate=gate)
+            if await self._log.set_version_state(
+                version.line, version.number, "live", gate=gate, only_if=partial(_answers, version)
+            ):
                 _log.info("version %s is confirmed", version.label)
 
     async def take_back(self, version: Version, reason: str, *, gate: Json) -> None:
@@ -107,7 +108,9 @@ class Answering:
                 return  # another one answers meanwhile
             _log.warning("version %s answers no more: %s", version.label, reason)
             number = await self._first_loaded(version, known)
-            await self._log.take_back(line, version.number, to=number, live_at=time.time(), reason=reason, gate=gate)
+            changes = {"to": number, "live_at": time.time(), "reason": reason, "gate": gate}
+            if not await self._log.take_back(line, version.number, **changes):
+                return
             crash_point("release.marked")
             self._live.set(line, known[number].label if number else None)
             self._stop_looking(line)
@@ -241,12 +244,52 @@ class Answering:
                 await self._shelf.unload(version.label)
 
     async def mark(
-        self, version: Version, state: VersionState, *, reason: str = "", gate: Json = None, blameless: bool = False
-    ) -> None:
-        await self._log.set_version_state(
-            version.line, version.number, state, reason=reason, gate=gate, blameless=blameless
+        self,
+        version: Version,
+        state: VersionState,
+        *,
+        reason: str = "",
+        gate: Json = None,
+        blameless: bool = False,
+        only_if: Callable[[Sequence[Version]], bool] | None = None,
+    ) -> bool:
+        """False if the versions of its line are not, or no more, as `only_if` wants them."""
+        is_done = await self._log.set_version_state(
+            version.line, version.number, state, reason=reason, gate=gate, blameless=blameless, only_if=only_if
         )
-        self._on_change(replace(version, state=state, reason=reason))
+        if is_done:
+            self._on_change(replace(version, state=state, reason=reason))
+        return is_done
+
+    async def follow(self, line: str) -> bool:
+        """Answers with what another process let answer; False if this engine cannot load it now.
+
+        Until it can, what answered goes on: whether the version is any good was decided where it was tried.
+        """
+        async with self.lock:
+            known = await self._log.versions(line)
+            await self._unload_gone(line, known)
+            now, before = answering(known), self._live.present(line) or BASE_VERSION
+            if now == before or self._live.is_expected(line):
+                return True
+            try:
+                if (version := live_version(known)) is not None:
+                    await self._shelf.load(version)
+            except EngineError as error:
+                _log.error("version %s, which answers elsewhere, cannot be loaded here: %s", now, error)
+                return False
+            self._stop_looking(line)
+            self._live.set(line, None if now == BASE_VERSION else now)
+            _log.info("version %s answers %s, as another process says", now, line)
+            await self._shelf.step_aside(line, before, now=now)
+            await self._unload_gone(line, known)
+            return True
+
+    async def _unload_gone(self, line: str, known: Sequence[Version]) -> None:
+        """A version whose files are gone may have been forgotten: it is not kept to go back to."""
+        gone = {version.label for version in known if version.weights is None}
+        if (aside := self._shelf.aside(line)) is not None and aside in gone:
+            await self._shelf.drop_aside(line)
 
     async def load(self, line: str) -> bool:
         """What the last run left live answers again; False if it cannot be loaded now.
@@ -272,7 +315,8 @@ class Answering:
                 return not self._live.is_expected(line)
             if version is not None and refusal:
                 _log.error("version %s cannot be served any more: %s", version.label, refusal)
-                await self.mark(version, "rejected", reason=refusal, blameless=True)
+                if not self._log.is_shared:  # others may well serve it
+                    await self.mark(version, "rejected", reason=refusal, blameless=True)
             self._live.set(line, None if refusal or now == BASE_VERSION else now)
         return True
 
@@ -280,6 +324,15 @@ class Answering:
 def live_version(versions: Sequence[Version]) -> Version | None:
     """The version of a line that answers; None while it is the base model."""
     return next((version for version in versions if version.state == "live"), None)
+
+
+def _answers(version: Version, versions: Sequence[Version]) -> bool:
+    return answering(versions) == version.label
+
+
+def _still(version: Version, instead_of: str, versions: Sequence[Version]) -> bool:
+    """Whether nobody decided anything about a candidate, or about what it is to answer instead of."""
+    return answering(versions) == instead_of and is_candidate(version, versions)
 
 
 def is_candidate(version: Version, versions: Sequence[Version]) -> bool:

@@ -39,6 +39,14 @@ class LiveVersions:
                     await arrived.wait()
         return self._labels.get(line)
 
+    def present(self, line: str) -> str | None:
+        """The version that answers now, without waiting; None for the base model."""
+        return self._labels.get(line)
+
+    def lines(self) -> set[str]:
+        """The lines that a version of their own answers."""
+        return set(self._labels)
+
     def set(self, line: str, label: str | None) -> None:
         """Makes this version answer from now on; running requests finish on theirs."""
         if label is None:

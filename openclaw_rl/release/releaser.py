@@ -29,11 +29,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from openclaw_rl.backoff import Backoff
-from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable, TrainError
+from openclaw_rl.errors import EngineError, EngineLost, EngineRefused, EngineUnavailable, StoreError, TrainError
 from openclaw_rl.faults import crash_point
 from openclaw_rl.protocols import Engine, LearningStore, WeightsKeeper
 from openclaw_rl.release.answering import Answering, is_candidate, live_version
@@ -48,6 +48,7 @@ from openclaw_rl.types import (
     Version,
     ancestry,
     candidate_chain,
+    claim_of,
     confirmed_before,
 )
 
@@ -212,13 +213,16 @@ class Releaser:
         """Loads the live version where it is not, and tries the candidates built on it; False if that has to wait."""
         if not await self._answering.load(line):
             return False
-        async with self._releasing:
-            if self._confirming is not None:
-                self._confirming[1].cancel()  # it begins again when this is over
-            try:
-                return await self._release_line(line)
-            finally:
-                self._look_again.set()
+        async with self._log.claimed(claim_of(line)) as is_ours:
+            if not is_ours:
+                return False  # another process is at it, or was killed over it
+            async with self._releasing:
+                if self._confirming is not None:
+                    self._confirming[1].cancel()  # it begins again when this is over
+                try:
+                    return await self._release_line(line)
+                finally:
+                    self._look_again.set()
 
     async def _release_line(self, line: str) -> bool:
         if self._proving is None:
@@ -317,24 +321,56 @@ class Releaser:
         while True:
             self._look_again.clear()
             async with self._releasing:  # a candidate goes first
-                version = await self._next_on_probation()
-            if version is None:
+                versions = await self._on_probation()
+            if not versions:
                 await self._look_again.wait()
             elif not self._releasing.locked():
-                num_failures = 0 if await self._confirmed(version) else num_failures + 1
+                num_failures = 0 if await self._confirm_first(versions) else num_failures + 1
                 if num_failures:
                     await asyncio.sleep(RETRY.pause_s(num_failures))
 
+    async def _confirm_first(self, versions: Sequence[Version]) -> bool:
+        """Of these the first whose line no other process works on; False if none could be checked now."""
+        for version in versions:
+            async with self._log.claimed(claim_of(version.line)) as is_ours:
+                if is_ours:
+                    return await self._confirmed(version)
+        return False
+
     async def confirm_now(self, line: str) -> None:
         """Gives the version of a line that answers on probation, if one does, its full check at once."""
-        async with self._releasing:
+        async with self._log.claimed(claim_of(line)) as is_ours, self._releasing:
             live = live_version(await self._log.versions(line))
-            if live is not None and live.on_probation:
+            if is_ours and live is not None and live.on_probation:
                 await self._confirmed(live)
 
-    async def _next_on_probation(self) -> Version | None:
-        live = (version for version in await self._log.versions() if version.state == "live")
-        return next((version for version in live if version.on_probation), None)
+    async def _on_probation(self) -> list[Version]:
+        return [one for one in await self._log.versions() if one.state == "live" and one.on_probation]
+
+    async def follow(self) -> None:
+        """Answers with what other processes on the same store let answer, until cancelled.
+
+        consumes      versions that another process made live, or took back
+        produces      the same answer here
+        woken by      that process
+        """
+        await self.loaded_live()
+        if not self._log.is_shared:
+            return
+        woken, num_failures = self._log.woken("versions"), 0
+        while True:
+            woken.clear()
+            is_done = False
+            try:
+                rows = {version.line for version in await self._log.versions() if version.state == "live"}
+                is_done = all([await self._answering.follow(line) for line in sorted(rows | self._live.lines())])
+            except (EngineError, StoreError) as error:
+                _log.warning("what other processes released is looked for again: %s", error)
+            self._look_again.set()
+            num_failures = 0 if is_done else num_failures + 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY.pause_s(num_failures) if num_failures else None):
+                    await woken.wait()
 
     async def _confirmed(self, version: Version) -> bool:
         """False if the check could not be done now, for reasons of its own."""

@@ -43,6 +43,10 @@ class Shelf:
         with suppress(EngineError):  # an engine that is away has unloaded it already
             await self._engine.retire(label)
 
+    def aside(self, line: str) -> str | None:
+        """The version of this line that answered before and is still loaded."""
+        return self._aside.get(line)
+
     def is_aside(self, label: str) -> bool:
         return label in self._aside.values()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from openclaw_rl.errors import ModelError, StoreError
 from openclaw_rl.model.folder import folder_sha256
-from openclaw_rl.store.sqlite.reader import StoreReader
+from openclaw_rl.store.sql.reader import SqlReader
 from openclaw_rl.types import Version, turn_id
 
 
@@ -36,7 +36,7 @@ class Audited:
 _RESTORE = "restore a backup (`openclaw-rl restore`)"
 
 
-def audit(store: StoreReader, audited: Audited) -> Iterator[Damage]:
+def audit(store: SqlReader, audited: Audited) -> Iterator[Damage]:
     """All damage there is; counts in `audited` what was looked at. Blocking, and reads every byte."""
     try:
         for line in store.integrity():
@@ -55,7 +55,7 @@ def audit(store: StoreReader, audited: Audited) -> Iterator[Damage]:
             yield from _of_version(version)
 
 
-def _of_session(store: StoreReader, session: str, indexes: Sequence[int]) -> Iterator[Damage]:
+def _of_session(store: SqlReader, session: str, indexes: Sequence[int]) -> Iterator[Damage]:
     remedy = f"{_RESTORE}, or take the conversation out (`openclaw-rl forget {session}`)"
     if _why_not(store.turns, session) is not None:
         for index in indexes:

@@ -71,9 +71,9 @@ class Manifest(BaseModel):
         return sum(file.bytes for file in self.files.values())
 
 
-def back_up(data_dir: Path, target: Path, *, url: str | None = None) -> Manifest:
+def back_up(data_dir: Path, target: Path) -> Manifest:
     """Makes `target`, which must not be there or be empty. StoreError if anything cannot be read or written."""
-    store = StoreReader.open(data_dir, url)
+    store = StoreReader.open(data_dir)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StoreError(f"{target} is there and not empty: name a new folder for each backup")
     target = target.absolute()

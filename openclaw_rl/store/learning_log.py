@@ -1,4 +1,4 @@
-"""The durable log of what is learned, for the loops of the one process that writes it: `protocols.LearningStore`.
+"""The durable log of what is learned, for the loops of a process that writes it: `protocols.LearningStore`.
 
 Every method is one transaction in the store's thread, on disk when it returns. Most are a query of `sql/` as it is.
 """
@@ -9,7 +9,8 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
@@ -36,9 +37,9 @@ P = ParamSpec("P")
 
 
 class Transact(Protocol):
-    """Runs a function on the writing connection, inside one transaction."""
+    """Runs a function on a connection, inside one transaction."""
 
-    def __call__(self, work: Callable[[Connection], T]) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[Connection], T], /) -> Awaitable[T]: ...
 
 
 class LocalWakeups:
@@ -52,15 +53,26 @@ class LocalWakeups:
         return self._events.setdefault(topic, asyncio.Event())
 
 
-def asked(
-    query: Callable[Concatenate[Connection, P], T], *, wakes: Topic | None = None
+def read(
+    query: Callable[Concatenate[Connection, P], T],
 ) -> Callable[Concatenate[LearningLog, P], Coroutine[Any, Any, T]]:
-    """A method that runs a query of `sql/` in one transaction, and then wakes the loop that it may have work for."""
+    """A method that runs a query of `sql/` that changes nothing."""
+
+    async def method(self: LearningLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._read(lambda connection: query(connection, *args, **kwargs))
+
+    return method
+
+
+def asked(
+    query: Callable[Concatenate[Connection, P], T], *, wakes: Sequence[Topic] = ()
+) -> Callable[Concatenate[LearningLog, P], Coroutine[Any, Any, T]]:
+    """A method that runs a query of `sql/` in one transaction, and then wakes the loops that it may have work for."""
 
     async def method(self: LearningLog, /, *args: P.args, **kwargs: P.kwargs) -> T:
         answer = await self._transact(lambda connection: query(connection, *args, **kwargs))
-        if wakes is not None:
-            self.woken(wakes).set()
+        for topic in wakes:
+            self.woken(topic).set()
         return answer
 
     return method
@@ -73,21 +85,34 @@ class LearningLog:
         self,
         transact: Transact,
         *,
+        read: Transact | None = None,
         at_once: Transact | None = None,
         on_delete: Callable[[str], None] = lambda _: None,
         wakeups: Wakeups | None = None,
+        owner: str = "",
     ) -> None:
-        """`at_once` is for deletions, and is done before all that is put later; `on_delete` is told of a session
-        that goes."""
+        """`read` is for what changes nothing. `at_once` is for deletions, and is done before all that is put later;
+        `on_delete` is told of a session that goes."""
         self._transact = transact
+        self._read = read or transact
         self._at_once = at_once or transact
         self._on_delete = on_delete
-        self._owner = f"{tasks.LOCAL_OWNER}{os.getpid()}:{secrets.token_hex(4)}"
+        self._owner = owner or f"{tasks.LOCAL_OWNER}{os.getpid()}:{secrets.token_hex(4)}"
         self._wakeups = wakeups or LocalWakeups()
 
     def woken(self, topic: Topic) -> Wakeup:
         """Set when there may be new work. Whoever waits for it clears it first and looks afterwards."""
         return self._wakeups.woken(topic)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may write too."""
+        return False
+
+    @asynccontextmanager
+    async def claimed(self, name: str) -> AsyncIterator[bool]:
+        """Whether what has this name is this process's alone until the end. Of one process it always is."""
+        yield True
 
     async def lease(
         self,
@@ -132,8 +157,8 @@ class LearningLog:
         )
 
     give_back = asked(tasks.give_back)
-    next_due = asked(tasks.next_due)
-    num_open = asked(tasks.num_open)
+    next_due = read(tasks.next_due)
+    num_open = read(tasks.num_open)
 
     async def put_judgements(self, judged: Sequence[tuple[Lease, Judgement]]) -> list[bool]:
         """Store judgements and end their leases; False for a lease that was lost: nothing of it is stored."""
@@ -170,54 +195,54 @@ class LearningLog:
         return stored
 
     put_episode = asked(episodes.put_episode)
-    put_outcome = asked(episodes.put_outcome, wakes="credit")  # its group may be complete now
-    episode = asked(episodes.episode)
-    group = asked(episodes.group)
-    unfinished_episodes = asked(episodes.unfinished)
+    put_outcome = asked(episodes.put_outcome, wakes=("credit",))  # its group may be complete now
+    episode = read(episodes.episode)
+    group = read(episodes.group)
+    unfinished_episodes = read(episodes.unfinished)
 
-    get_session = asked(queries.session)
-    sessions_of = asked(episodes.sessions_of)
-    sessions_older_than = asked(lessons.sessions_older_than)
-    outline = asked(queries.outline)
-    get_turn = asked(queries.turn)
-    turns = asked(queries.turns)
-    next_state = asked(queries.next_state)
-    feedback = asked(queries.feedback)
-    followed_turn = asked(queries.followed_turn)
+    get_session = read(queries.session)
+    sessions_of = read(episodes.sessions_of)
+    sessions_older_than = read(lessons.sessions_older_than)
+    outline = read(queries.outline)
+    get_turn = read(queries.turn)
+    turns = read(queries.turns)
+    next_state = read(queries.next_state)
+    feedback = read(queries.feedback)
+    followed_turn = read(queries.followed_turn)
 
-    judged_turn = asked(lessons.judged_turn)
-    judgements = asked(lessons.judgements)
-    credits = asked(lessons.session_credits)
-    baseline = asked(lessons.baseline)
-    flag = asked(lessons.flag)
+    judged_turn = read(lessons.judged_turn)
+    judgements = read(lessons.judgements)
+    credits = read(lessons.session_credits)
+    baseline = read(lessons.baseline)
+    flag = read(lessons.flag)
     set_flag = asked(lessons.set_flag)
 
     async def run_with(self, model: str) -> None:
         """From now on this is the present model: versions and samples of others rest until they come back."""
         await self.set_flag(PRESENT_MODEL, model)
 
-    waiting = asked(steps.waiting)
-    waiting_samples = asked(lessons.waiting_samples)
-    samples_named = asked(lessons.samples_named)
-    doubted_samples = asked(steps.doubted)
-    replayable_samples = asked(steps.replayable)
+    waiting = read(steps.waiting)
+    waiting_samples = read(lessons.waiting_samples)
+    samples_named = read(lessons.samples_named)
+    doubted_samples = read(steps.doubted)
+    replayable_samples = read(steps.replayable)
     skip_samples = asked(lessons.skip_samples)
 
-    planned_steps = asked(steps.planned)
-    next_step_number = asked(steps.next_number)
+    planned_steps = read(steps.planned)
+    next_step_number = read(steps.next_number)
     plan_step = asked(steps.plan)
     finish_step = asked(steps.finish)
     add_metrics = asked(steps.add_metrics)
 
-    versions = asked(steps.versions)
-    set_version_state = asked(steps.set_state, wakes="train")  # a rejected one gives its samples back
-    take_back = asked(steps.take_back, wakes="train")
-    retire_stranded = asked(steps.retire_stranded, wakes="train")
+    versions = read(steps.versions)
+    set_version_state = asked(steps.set_state, wakes=("train", "versions"))  # a rejected one gives its samples back
+    take_back = asked(steps.take_back, wakes=("train", "versions"))
+    retire_stranded = asked(steps.retire_stranded, wakes=("train",))
     forget_files = asked(steps.forget_files)
-    hints = asked(served.hints)
-    replayed_turns = asked(served.replayed)
-    served_turns = asked(served.served)
-    was_taken_back = asked(undoing.was_taken_back)
+    hints = read(served.hints)
+    replayed_turns = read(served.replayed)
+    served_turns = read(served.served)
+    was_taken_back = read(undoing.was_taken_back)
 
     async def put_imported(self, line: str, place: Callable[[int], WeightsRef]) -> Version:
         """A candidate that was made elsewhere; `place` puts its weights where its number says."""
@@ -233,6 +258,7 @@ class LearningLog:
             )
         )
         self.woken("train").set()  # what else the undone steps had waits
+        self.woken("versions").set()
         return undone
 
     async def forget(self, lesson: Lesson, plan: Undoing) -> bool:
@@ -242,6 +268,7 @@ class LearningLog:
         for one of them at most. Killed in between, what is left is sessions that teach nothing.
         """
         is_clear = await self._at_once(lambda connection: undoing.forget(connection, lesson, plan))
+        self.woken("versions").set()
         if is_clear:
             for session in lesson.sessions:
                 await self.delete_session(session)
@@ -250,4 +277,7 @@ class LearningLog:
     async def delete_session(self, session: str) -> None:
         """Every row of it. Everything that is put after this call comes after the deletion."""
         self._on_delete(session)
-        await self._at_once(lambda connection: lessons.delete_session(connection, session))
+        await self._at_once(lambda connection: self._delete(connection, session))
+
+    def _delete(self, connection: Connection, session: str) -> None:
+        lessons.delete_session(connection, session)

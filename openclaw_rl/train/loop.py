@@ -44,6 +44,7 @@ from openclaw_rl.types import (
     Version,
     Waiting,
     WeightsRef,
+    claim_of,
     head_number,
     line_kind,
     version_number,
@@ -55,6 +56,9 @@ RETRY = Backoff(first_s=2.0, longest_s=300.0)
 
 MAX_CHAIN = 4
 """Steps of whole batches that are taken before the last of them is released."""
+
+ELSEWHERE_S = 5.0
+"""How soon a line that another process works on is looked at again; that it is done is told at once."""
 
 MAX_LOST = 6
 """After so many trainers in a row died over one step, the step is at fault."""
@@ -143,6 +147,8 @@ class TrainLoop:
         self._one_at_a_time = asyncio.Lock()
         self._rests: dict[str, _Rest] = {}
         """Lines that something went wrong with."""
+        self._elsewhere: set[str] = set()
+        """Lines that another process works on."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -165,6 +171,7 @@ class TrainLoop:
                     await self._log.set_flag(TRAINING_PAUSED, reason)
                     told = reason
             waits_s = [rest.left_s for rest in rests] + ([] if due_in is None else [due_in])
+            waits_s += [ELSEWHERE_S] if self._elsewhere else []
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(waits_s, default=None)):
                     await self._log.woken("train").wait()
@@ -190,17 +197,17 @@ class TrainLoop:
     ) -> tuple[float | None, dict[str, Exception]]:
         """Steps of all lines `but` some; when the next is due, and what went wrong with which line. That one rests."""
         num_left = math.inf if max_steps is None else max_steps
+        self._elsewhere = set()
         stuck: dict[str, Exception] = {}
         due_in: float | None = None
         for step in await self._log.planned_steps():
             if num_left > 0 and step.line not in but:
                 num_left -= await self._try(step, stuck, most=num_left)
         while num_left > 0:
-            new, due_in = await self._due(at_once=at_once, but={*but, *stuck})
+            new, due_in = await self._due(at_once=at_once, but={*but, *stuck, *self._elsewhere})
             if new is None:
                 break
-            await self._plan(new)
-            num_left -= await self._try(new, stuck, most=num_left)
+            num_left -= await self._try(new, stuck, most=num_left, is_new=True)
         rested = {line: rest for line, rest in self._rests.items() if line in but}
         again = {line: _Rest.after(error, self._rests.get(line), what=line) for line, error in stuck.items()}
         self._rests = rested | again
@@ -210,9 +217,29 @@ class TrainLoop:
         await self._log.plan_step(step)
         crash_point("train.planned")
 
-    async def _try(self, step: Step, stuck: dict[str, Exception], *, most: float) -> int:
+    async def _try(self, step: Step, stuck: dict[str, Exception], *, most: float, is_new: bool = False) -> int:
         """Takes a step, and those that follow it at once; how many, at `most`. Whatever goes wrong keeps its line, and
-        no other, from going on."""
+        no other, from going on. Not where another process works on the line."""
+        async with self._log.claimed(claim_of(step.line)) as is_ours:
+            if not is_ours:
+                self._elsewhere.add(step.line)
+                return 0
+            if (now := await self._as_it_is(step, is_new=is_new)) is None:
+                return 0
+            if is_new:
+                await self._plan(now)
+            return await self._try_ours(now, stuck, most=most)
+
+    async def _as_it_is(self, step: Step, *, is_new: bool) -> Step | None:
+        """What another process left of it before the claim was ours."""
+        if not self._log.is_shared:
+            return step
+        if is_new:
+            return await self._planner.next_step(step.line, now=self._clock())
+        still = ((one.line, one.number) for one in await self._log.planned_steps())
+        return step if (step.line, step.number) in still else None
+
+    async def _try_ours(self, step: Step, stuck: dict[str, Exception], *, most: float) -> int:
         num_taken, made, began_at = 0, None, self._clock()
         try:
             try:

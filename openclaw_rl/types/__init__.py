@@ -73,7 +73,16 @@ from openclaw_rl.types.lineage import (
     plan_undoing,
     stranded,
 )
-from openclaw_rl.types.lines import LINE_NAME, SHARED_LINE, USER_NAME, LineKind, line_for, line_kind, line_of
+from openclaw_rl.types.lines import (
+    LINE_NAME,
+    SHARED_LINE,
+    USER_NAME,
+    LineKind,
+    claim_of,
+    line_for,
+    line_kind,
+    line_of,
+)
 from openclaw_rl.types.messages import (
     ROLES,
     AnswerEvent,
@@ -129,6 +138,7 @@ from openclaw_rl.types.turns import (
     Completion,
     Feedback,
     FinishReason,
+    News,
     NextState,
     Recovery,
     Session,
@@ -196,6 +206,7 @@ __all__ = [
     "Lesson",
     "LineKind",
     "Message",
+    "News",
     "NextState",
     "Observation",
     "Opening",
@@ -258,6 +269,7 @@ __all__ = [
     "WeightsRef",
     "ancestry",
     "candidate_chain",
+    "claim_of",
     "confirmed_before",
     "events_of",
     "head_number",

@@ -299,9 +299,9 @@ class Credit:
 Stage = Literal["judge", "credit"]
 
 
-Topic = Literal["warm", "judge", "credit", "train", "watch"]
+Topic = Literal["warm", "judge", "credit", "train", "watch", "versions", "sessions"]
 """What a loop is woken for: a turn, evidence, a judgement, a sample, a turn or verdict that says something of a
-version."""
+version; a version that answers, or does no more; a session that another process changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,11 @@ def line_for(user: str, episode: Episode | None = None) -> str:
     return user
 
 
+def claim_of(line: str) -> str:
+    """What a process claims while it trains a line, or releases its versions: one does so at a time."""
+    return f"line {line}"
+
+
 def line_kind(line: str) -> LineKind:
     return _KINDS[split_line(line)[0]]
 

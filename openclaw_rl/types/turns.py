@@ -233,6 +233,19 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """What other processes on the same store changed: sessions that have other turns, or none any more, and the keys.
+
+    `missed`: more than is told here; all that is held in memory is to be read anew.
+    """
+
+    sessions: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    keys: bool = False
+    missed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
     """What was found when the store was opened for writing.
 

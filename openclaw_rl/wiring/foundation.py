@@ -16,7 +16,7 @@ from openclaw_rl.logs import start_logging
 from openclaw_rl.model.files import ModelFiles, check_same_tokenizer, resolve_model
 from openclaw_rl.protocols import Renderer, WholeStore
 from openclaw_rl.render import load_renderer
-from openclaw_rl.store import SqliteStore, told_of
+from openclaw_rl.store import open_writer, told_of
 from openclaw_rl.tracking import check_tracking
 from openclaw_rl.train.losses import check_loss
 from openclaw_rl.train.teacher_server import check_teacher_server
@@ -78,7 +78,7 @@ def check_teacher(training: TrainingConfig, model: ModelFiles) -> None:
 
 
 async def open_store(config: StoreConfig) -> WholeStore:
-    store = await SqliteStore.open(
+    store = await open_writer(
         config.data_dir,
         config.url,
         commit_window_s=config.commit_window_ms / 1000,

@@ -24,6 +24,7 @@ from openclaw_rl.gateway.access.redacting import RedactingStore
 from openclaw_rl.gateway.access.retention import Retention
 from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
+from openclaw_rl.gateway.answer.following import Following, SharedStore
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
 from openclaw_rl.gateway.api.admin import Telling, build_admin
@@ -56,6 +57,8 @@ class ServingParts:
     metrics: Metrics
     quotas: Quotas
     retention: Retention | None
+    following: Following | None
+    """Where other processes serve from the same store."""
     sockets: Path
 
 
@@ -67,7 +70,11 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     host = make_host(config.engine, foundation.model, sockets / "engine.sock")
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
+    shared = store if isinstance(store, SharedStore) else None
+    following = None if shared is None else Following(shared, store.lessons.woken("sessions"))
     gateway = Gateway(
+        catch_up=None if following is None else following.catch_up,
+        reserve=None if shared is None else shared.reserve,
         live_label=live.label,
         on_unreadable=live.lost,
         shares=shares,
@@ -83,6 +90,8 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         weight_of=lambda user: keys.terms_of(user).weight or 1.0,
     )
     metrics = Metrics()
+    if following is not None:
+        following.teach(gateway, keys)
     days = config.store.retention_days
     return ServingParts(
         host=host,
@@ -97,6 +106,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
             on_refused=metrics.limited,
             on_spent=metrics.spent,
         ),
+        following=following,
         retention=None if days is None else Retention(gateway, store.lessons, store.erase, days=days),
         sockets=sockets,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.types import Lesson, Sample, Step, Version
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples
@@ -31,7 +31,7 @@ def planned(number: int, parent: int, *ids: str, replayed: tuple[str, ...] = ())
     )
 
 
-async def take(store: SqliteStore, step: Step) -> None:
+async def take(store: SqlStore, step: Step) -> None:
     """The step is done and its version live."""
     await store.lessons.plan_step(step)
     version = Version(
@@ -46,7 +46,7 @@ async def take(store: SqliteStore, step: Step) -> None:
     await store.lessons.set_version_state(step.line, step.number, "live", gate={"kl": 0.1, "live_at": 1.0})
 
 
-async def history(store: SqliteStore) -> None:
+async def history(store: SqlStore) -> None:
     """Steps 1 to 3 learned from a, b with c, and d; step 3 replayed c."""
     await put_samples(store, [made(name, created_at=float(at)) for at, name in enumerate("abcd")])
     await take(store, planned(1, 0, "a.0"))
@@ -58,15 +58,15 @@ def of(name: str) -> Lesson:
     return Lesson(line=LINE, turn=(name, 0))
 
 
-async def states(store: SqliteStore) -> list[str]:
+async def states(store: SqlStore) -> list[str]:
     return [version.state for version in await store.lessons.versions(LINE)]
 
 
-async def waiting(store: SqliteStore) -> list[str]:
+async def waiting(store: SqlStore) -> list[str]:
     return [one.id for one in await store.lessons.waiting_samples(LINE, 99)]
 
 
-async def candidate(store: SqliteStore, number: int, parent: int, *names: str) -> Version:
+async def candidate(store: SqlStore, number: int, parent: int, *names: str) -> Version:
     """Made by a step that learned from these sessions, two samples each."""
     samples = [made(name, index) for name in names for index in (0, 1)]
     await put_samples(store, samples)
@@ -80,5 +80,5 @@ async def candidate(store: SqliteStore, number: int, parent: int, *names: str) -
     return version
 
 
-async def doubted(store: SqliteStore) -> list[str]:
+async def doubted(store: SqlStore) -> list[str]:
     return await store.lessons.doubted_samples(LINE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import update
 
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.store.sql import schema
 from openclaw_rl.types import (
     Completion,
@@ -24,7 +24,7 @@ from openclaw_rl.types import (
 from tests.factories.turns import make_turn
 
 
-async def put_samples(store: SqliteStore, samples: Iterable[Sample], *, model: str = "tiny") -> None:
+async def put_samples(store: SqlStore, samples: Iterable[Sample], *, model: str = "tiny") -> None:
     """Each waits for a step then. A session is opened with its first sample and belongs to the sample's line."""
     for sample in samples:
         if await store.lessons.get_session(sample.session) is None:
@@ -34,7 +34,7 @@ async def put_samples(store: SqliteStore, samples: Iterable[Sample], *, model: s
         await put_lesson(store, sample)
 
 
-async def put_lesson(store: SqliteStore, sample: Sample) -> None:
+async def put_lesson(store: SqlStore, sample: Sample) -> None:
     """Judges and credits a turn that is there."""
     lessons = store.lessons
     said = (Message(role="user", content="no"),)
@@ -72,7 +72,7 @@ def turn_of(sample: Sample, model: str = "tiny") -> Turn:
     )
 
 
-async def mark_trained(store: SqliteStore, *samples: str, step: int) -> None:
+async def mark_trained(store: SqlStore, *samples: str, step: int) -> None:
     """As if a step had learned from these samples; the step itself has no row."""
     column = schema.sample.c
     learned = update(schema.sample).where(column.id.in_(samples)).values(step=step)

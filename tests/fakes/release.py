@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from math import log
 from pathlib import Path
@@ -215,6 +216,12 @@ class Found(GateReport):
 class Rows:
     """Versions in memory."""
 
+    is_shared = False
+
+    @asynccontextmanager
+    async def claimed(self, name: str) -> AsyncIterator[bool]:
+        yield True
+
     def __init__(self, *versions: Version) -> None:
         self.rows = {version.number: version for version in versions}
 
@@ -230,13 +237,17 @@ class Rows:
         reason: str = "",
         gate: Json = None,
         blameless: bool = False,
-    ) -> None:
+        only_if: Callable[[Sequence[Version]], bool] | None = None,
+    ) -> bool:
+        if only_if is not None and not only_if(list(self.rows.values())):
+            return False
         if state == "live":
             for other, row in self.rows.items():
                 if row.state == "live" and other != number:
                     self.rows[other] = replace(row, state="retired")
         before = self.rows[number]
         self.rows[number] = replace(before, state=state, reason=reason, gate=before.gate if gate is None else gate)
+        return True
 
     async def retire_stranded(self, line: str, *, reason: str) -> Sequence[Version]:
         return []

@@ -8,11 +8,13 @@ from rich.text import Text
 
 from openclaw_rl.cli.screen import make_console, size
 from openclaw_rl.config import StoreConfig
+from openclaw_rl.errors import StoreError
 from openclaw_rl.store.backup import Manifest, back_up, restore
 
 
 def make_backup(store: StoreConfig, target: Path) -> None:
-    manifest = back_up(store.data_dir, target, url=store.url)
+    _refuse_shared(store, "`pg_dump -Fc` copies it while servers write")
+    manifest = back_up(store.data_dir, target)
     console = make_console("stderr")
     console.print(Text(f"{target} holds {_told(manifest)}, and was read again."))
     if manifest.missing:
@@ -21,9 +23,16 @@ def make_backup(store: StoreConfig, target: Path) -> None:
 
 
 def restore_backup(store: StoreConfig, source: Path) -> None:
+    _refuse_shared(store, "`pg_restore` fills an empty database")
     manifest = restore(source, store.data_dir)
     console = make_console("stderr")
     console.print(Text(f"{store.data_dir} is as it was backed up: {_told(manifest)}. `openclaw-rl up` starts it."))
+
+
+def _refuse_shared(store: StoreConfig, instead: str) -> None:
+    if store.url is not None:
+        beside = ", ".join(str(store.data_dir / name) for name in ("versions", "key"))
+        raise StoreError(f"the store is on PostgreSQL: {instead}; copy {beside} beside it")
 
 
 def _told(manifest: Manifest) -> str:

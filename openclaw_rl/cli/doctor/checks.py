@@ -15,7 +15,7 @@ from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
 from openclaw_rl.model.files import ModelFiles
-from openclaw_rl.store import OLDEST_SQLITE
+from openclaw_rl.store import OLDEST_SQLITE, PostgresFacts
 from openclaw_rl.store.audit import Audited
 from openclaw_rl.views.health import Backlog, CheckResult, Unscored
 
@@ -33,6 +33,8 @@ _CPU_FEATURES = {
 _UNREAD = "unknown language"
 """How the rules begin their reason for a message that it cannot read; the remedy follows."""
 _OLDEST_PYTHON = (3, 11)
+CONNECTIONS_NEEDED = 4
+
 _SQLITE_WITHOUT_RESET_BUG = (3, 51, 3)
 
 
@@ -247,6 +249,20 @@ def check_store(damage: str, *, has_traces: bool) -> CheckResult:
             "store", text, "a running server erases them as soon as nobody reads; `openclaw-rl up` starts one"
         )
     return ok("store", "nothing of what was deleted is left in its files")
+
+
+def check_shared_store(facts: PostgresFacts) -> CheckResult:
+    """The server of `store.url`, which answers."""
+    text = f"PostgreSQL {facts.version}, {facts.num_connections} of {facts.max_connections} connections in use"
+    if facts.is_replica:
+        return broken("store", f"{text}: a replica, which cannot be written", "name the primary server in store.url")
+    if facts.unsafe:
+        off = " and ".join(facts.unsafe)
+        remedy = "switch on there what is off, unless this data may be lost"
+        return remark("store", f"{text}; {off} off: a power cut may lose acknowledged turns", remedy)
+    if facts.max_connections - facts.num_connections < CONNECTIONS_NEEDED:
+        return remark("store", text, f"raise max_connections there: each process takes {CONNECTIONS_NEEDED}")
+    return ok("store", f"{text}; what is deleted is not overwritten there (docs/postgres.md)")
 
 
 def check_audited(audited: Audited, num_damaged: int) -> CheckResult:

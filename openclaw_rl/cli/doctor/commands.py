@@ -10,6 +10,8 @@ import typer
 from openclaw_rl.cli.options import AsJson, Loaded, arg, command
 
 room = typer.Typer()
+store = typer.Typer(help="Move a store between SQLite and PostgreSQL.", no_args_is_help=True)
+room.add_typer(store, name="store")
 
 
 @command(room)
@@ -47,6 +49,22 @@ def restore(loaded: Loaded, source: Annotated[Path, arg("SOURCE", "What `backup`
     from openclaw_rl.cli.doctor.backup import restore_backup
 
     restore_backup(loaded.config.store, source)
+
+
+@command(store, "copy")
+def copy(
+    loaded: Loaded,
+    source: Annotated[str, arg("FROM", "A data directory, or postgresql+psycopg://…")],
+    target: Annotated[str, arg("TO", "The same, and empty.")],
+    as_json: AsJson = False,
+) -> None:
+    """Copy a whole store to another database, and compare every row.
+
+    Refused where rows are, and while a server writes the directory FROM. Versions and keys are files and stay.
+    """
+    from openclaw_rl.cli.doctor.copying import run_copy
+
+    run_copy(source, target, as_json=as_json)
 
 
 @command(room, "config")

@@ -27,7 +27,7 @@ from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.store import had_store
+from openclaw_rl.store import had_store, server_facts
 from openclaw_rl.store.audit import Audited
 from openclaw_rl.types import TRACES_LEFT
 from openclaw_rl.views.health import CheckResult, Health, read_backlog, read_unscored
@@ -78,7 +78,9 @@ def examine(config: Config) -> Iterator[CheckResult]:
     yield checks.check_disk("disk", data_dir, free=free, needed=_DATA_BYTES, setting="--data-dir")
 
     rows, problem, damage = _rows(config.store)
-    if rows is not None or damage:
+    if config.store.url is not None:
+        yield _shared_store(config.store.url)
+    elif rows is not None or damage:
         yield checks.check_store(damage, has_traces=rows is not None and rows.flag(TRACES_LEFT) is not None)
     yield checks.check_judge(config.evaluation.judge, None if rows is None else read_unscored(rows))
     yield checks.check_learning(None if rows is None else read_backlog(rows), problem)
@@ -147,6 +149,14 @@ def _rows(store: StoreConfig) -> tuple[ReadStore | None, str, str]:
         return None, "", str(error)
     except StoreError as error:
         return None, str(error), ""
+
+
+def _shared_store(url: str) -> CheckResult:
+    try:
+        return checks.check_shared_store(server_facts(url))
+    except StoreError as error:
+        what, _, remedy = str(error).rpartition(": ")
+        return checks.broken("store", what, remedy)
 
 
 async def _ask_server(data_dir: Path) -> tuple[str | None, bool, str | None, list[tuple[str, str, str]]]:

@@ -63,7 +63,10 @@ def forget(config: Config, name: str, *, is_user: bool, confirm: Callable[[str],
         console.print(Text(_rebuilding(told["returned"])))
     if "user" in body:
         console.print("Keys stay; `openclaw-rl keys revoke` takes them away.", style="dim", markup=False)
-    if told["erased"]:
+    if told["erased"] and config.store.url is not None:
+        note = "No row of it is left. PostgreSQL overwrites what it held in time; its log and backups keep it longer."
+        console.print(Text(note))
+    elif told["erased"]:
         console.print(Text("Nothing of it is on the disk any more."))
     else:
         note = "Another program reads the store: traces stay in it until that ends; `openclaw-rl up` then erases them."

@@ -144,6 +144,10 @@ class Gateway:
     """Hears of a version that cannot be read any more, and why."""
     weight_of: Callable[[str], float] = lambda _: 1.0
     """How much a user counts where people take turns."""
+    catch_up: Callable[[], Awaitable[None]] | None = None
+    """Where other processes answer too: learns what they did, before a request is placed."""
+    reserve: Callable[[str, int, int], Awaitable[int]] | None = None
+    """And the numbers of turns, which no two of them give twice: of a session, from this one on, so many."""
     heads: PromptHeads | None = None
     """With `engine.share_heads`: what of a prompt may serve other users' prompts too."""
 
@@ -178,6 +182,8 @@ class Gateway:
             is_retry=identity.is_retry,
             may_repeat=request.num_choices == 1,  # several choices are several turns: none of them is the answer
         )
+        if self.catch_up is not None:
+            await self.catch_up()
         await self._reopen(user, identity.scoped_key)
         for _ in range(_ROUNDS):
             if not (needed := self.sessions.needed(arrival)):
@@ -188,6 +194,8 @@ class Gateway:
         exchange = Exchange(self, request, identity, placement, pin=version, state=state, dialect=dialect)
         desk = Desk(renderer=self.renderer, shares=self.shares, user=user, window=state.context_window)
         try:
+            if not placement.replay:
+                await self.number(placement.turn, request.num_choices)
             if identity.no_train == "session":
                 await self._opt_out(placement)
             await exchange.prepare(desk, gist.context)
@@ -195,6 +203,11 @@ class Gateway:
             exchange.give_up()
             raise
         return exchange
+
+    async def number(self, turn: KnownTurn, count: int) -> None:
+        """Gives a running turn, and those that follow it for the same request, numbers that nobody else gives."""
+        if self.reserve is not None:
+            self.sessions.renumber(turn, await self.reserve(turn.session, turn.index, count))
 
     async def take_back(self, sessions: Collection[str]) -> None:
         """Reads open sessions that were put away back into memory, all at once: none goes before all are here."""
@@ -355,7 +368,8 @@ class Exchange:
             self._num_shareable = self.num_prompt_tokens
         max_tokens = room(self._prompt, self._request, self._state.context_window)
         for i in range(self._request.num_choices):
-            turn = placement.turn if i == 0 else gateway.sessions.sibling(placement)
+            shared_index = None if gateway.reserve is None else placement.turn.index + i
+            turn = placement.turn if i == 0 else gateway.sessions.sibling(placement, index=shared_index)
             self._choices.append(_Choice(turn, self._capture(turn, i, max_tokens)))
         if placement.next_state is not None:
             # Before the answer, so that what a person said survives even if answering it fails.
@@ -373,6 +387,7 @@ class Exchange:
         if not sessions.holds(turn.session):
             raise RequestError("the session ended while this retry was looked up; send it again", status=409)
         self._placement = replace(self._placement, turn=sessions.sibling(self._placement), replay=False)
+        await self._gateway.number(self._placement.turn, 1)
         return None
 
     def _tell_next_state(self, state: NextState) -> Future[None]:

@@ -86,8 +86,9 @@ def spoken(error: OpenClawError) -> tuple[str, str]:
         log.error("store failed: %s", error)
         if not isinstance(error, StoreUnavailable):
             return "the turn could not be stored; the server's log has the reason", "store_failed"
-        message = "the turn could not be put on disk, so nothing was acknowledged; free some space there and try again"
-        return message, "store_unavailable"
+        told = "the turn could not be put on disk, so nothing was acknowledged"
+        remedy = "free some space there, or see that its database answers, and try again"
+        return f"{told}; {remedy}", "store_unavailable"
     return str(error), "engine_unavailable" if isinstance(error, EngineUnavailable) else "engine_failed"
 
 

@@ -37,7 +37,16 @@ from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.sessions.away import Away
 from openclaw_rl.gateway.sessions.history import Answered, Fingerprint, Trace, after, reaction
 from openclaw_rl.gateway.sessions.known_turns import KnownTurn, TurnIndex
-from openclaw_rl.types import LOCAL_USER, Episode, Message, NextState, Session, SessionOutline, TurnKind
+from openclaw_rl.types import (
+    LOCAL_USER,
+    Episode,
+    Message,
+    NextState,
+    Session,
+    SessionOutline,
+    TurnKind,
+    TurnOutline,
+)
 
 _MAX_TAKEN_APART = 4
 """How many unknown answers of a history, from its end, are looked at as two in one."""
@@ -167,22 +176,66 @@ class Sessions:
         home = self._admit(session, outline.next_index)
         home.has_tools = outline.has_tools
         for row in outline.turns:
-            turn = KnownTurn(
-                session=session.id,
-                index=row.index,
-                parent=row.parent,
-                kind=row.kind,
-                digest=row.request_digest,
-                state="aborted" if row.finish_reason in ("abort", "error") else "finished",
-                fingerprint=Fingerprint.parse(row.chain),
-                delivered=row.delivered,
-                # What was closed without a reaction stays so: a session that comes back begins with what it asks now.
-                has_next_state=row.has_next_state or session.closed_at is not None,
-            )
-            home.turns[turn.index] = turn
-            self._num_turns += 1
-            self._by_digest.add((_owner(session), turn.digest), turn)
-            self._index_answer(turn)
+            self._add_known(home, _known(session, row))
+
+    def learn(self, outline: SessionOutline) -> None:
+        """Another process on the same store answered in this session, ended it, or opted it out."""
+        session = outline.session
+        home = self._open.get(session.id)
+        if home is None and session.closed_at is None:
+            self.restore(outline)
+        elif home is None:
+            self._away.remove(session.id)
+        else:
+            opted_out = session.opted_out or home.session.opted_out
+            seen = max(session.last_seen_at, home.session.last_seen_at)
+            home.session = replace(session, closed_at=None, opted_out=opted_out, last_seen_at=seen)
+            home.next_index = max(home.next_index, outline.next_index)
+            home.has_tools |= outline.has_tools
+            for row in outline.turns:
+                self._learn_turn(home, _known(session, row))
+            if session.closed_at is not None and not home.num_running:
+                self._take_out(home)
+        if session.opted_out and session.closed_at is not None:
+            self.keep_private(Fingerprint.parse(row.chain) for row in outline.turns)
+
+    def _learn_turn(self, home: _OpenSession, told: KnownTurn) -> None:
+        known = home.turns.get(told.index)
+        if known is None:
+            self._add_known(home, told)
+        elif known.state != "running":
+            known.delivered |= told.delivered
+            known.has_next_state |= told.has_next_state
+            if known.state == "aborted" and told.state == "finished":  # the same request was answered there
+                self._forget_failure(known)
+                self._forget_answer(known)
+                known.state, known.asked, known.fingerprint = "finished", None, told.fingerprint
+                self._index_answer(known)
+
+    def _add_known(self, home: _OpenSession, turn: KnownTurn) -> None:
+        home.turns[turn.index] = turn
+        self._num_turns += 1
+        self._by_digest.add((_owner(home.session), turn.digest), turn)
+        self._index_answer(turn)
+
+    def renumber(self, turn: KnownTurn, index: int) -> None:
+        """A running turn gets the number that no other process gives."""
+        home = self._open[turn.session]
+        home.next_index = max(home.next_index, index + 1)
+        if index == turn.index:
+            return
+        key = (_owner(home.session), turn.digest)
+        self._by_digest.discard(key, turn)
+        if home.turns.get(turn.index) is turn:
+            del home.turns[turn.index]
+        turn.index = index
+        home.turns[index] = turn
+        self._by_digest.add(key, turn)
+
+    def session_of(self, session_id: str) -> Session | None:
+        """A session that is in memory."""
+        home = self._open.get(session_id)
+        return None if home is None else home.session
 
     def keep_private(self, answers: Iterable[Fingerprint]) -> None:
         """Answers of ended sessions that opted out: whoever goes on from one of them is opted out too."""
@@ -300,10 +353,10 @@ class Sessions:
             turns_private=turns_private,
         )
 
-    def sibling(self, placement: Placement) -> KnownTurn:
+    def sibling(self, placement: Placement, *, index: int | None = None) -> KnownTurn:
         """One more turn for the same request: `n` > 1, or a stored answer that cannot be given again."""
         home = self._open[placement.turn.session]
-        turn = replace(placement.turn, index=home.next_index, state="running")
+        turn = replace(placement.turn, index=home.next_index if index is None else index, state="running")
         turn.fingerprint, turn.delivered, turn.has_next_state = None, False, False
         self._add(home, turn)
         return turn
@@ -552,7 +605,7 @@ class Sessions:
     def _add(self, home: _OpenSession, turn: KnownTurn) -> None:
         home.turns[turn.index] = turn
         self._num_turns += 1
-        home.next_index += 1
+        home.next_index = max(home.next_index, turn.index + 1)
         home.num_running += 1
         self._by_digest.add((_owner(home.session), turn.digest), turn)
 
@@ -597,6 +650,22 @@ class Sessions:
             return None, None
         turn.has_next_state = True
         return turn, NextState(session=turn.session, index=turn.index, messages=messages, arrived_at=now)
+
+
+def _known(session: Session, row: TurnOutline) -> KnownTurn:
+    """A turn from the store."""
+    return KnownTurn(
+        session=session.id,
+        index=row.index,
+        parent=row.parent,
+        kind=row.kind,
+        digest=row.request_digest,
+        state="aborted" if row.finish_reason in ("abort", "error") else "finished",
+        fingerprint=Fingerprint.parse(row.chain),
+        delivered=row.delivered,
+        # What was closed without a reaction stays so: a session that comes back begins with what it asks now.
+        has_next_state=row.has_next_state or session.closed_at is not None,
+    )
 
 
 def _marks(answer: Answered) -> list[bytes]:

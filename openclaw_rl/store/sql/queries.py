@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TypeVar
 
 import orjson
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, cast, func, or_, select
 
 from openclaw_rl.store.sql import schema
 from openclaw_rl.store.sql.codec import split_digests
@@ -98,7 +98,7 @@ def sessions(connection: Connection, user: str | None = None) -> list[SessionSum
         turn.kind,
         turn.versions,
         func.count().label("turns"),
-        func.sum(turn.num_sampled).label("tokens"),
+        cast(func.sum(turn.num_sampled), schema.Integer).label("tokens"),
         func.max(turn.finished_at).label("last_turn_at"),
     ).group_by(turn.session, turn.kind, turn.versions)
     if user is not None:

@@ -1,4 +1,5 @@
-"""The tables of the durable log, as SQLAlchemy Core sees them. `sqlite/migrations.py` creates them.
+"""The tables of the durable log, as SQLAlchemy Core sees them. A new PostgreSQL store is created from this page; for
+SQLite `sqlite/migrations.py` spells it out.
 
     episode ── session       the sessions of one attempt at a task; most sessions have none
 
@@ -26,21 +27,29 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     Double,
     ForeignKey,
     ForeignKeyConstraint,
+    Identity,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     Table,
-    Text,
     text,
 )
+from sqlalchemy import Integer as SqliteInteger
+from sqlalchemy import Text as SqliteText
 
 metadata = MetaData()
+
+Integer = SqliteInteger().with_variant(BigInteger(), "postgresql")
+"""SQLite's counts as far as any; PostgreSQL's ends at 2**31."""
+
+Text = SqliteText().with_variant(SqliteText(collation="C"), "postgresql")
+"""By bytes, as in SQLite: an order of a language's own would change with the system's libraries, and break indexes."""
 
 _OWNER = {"owner": True}
 """Of a column: whose the row is. Once written it never changes (`upsert.py`)."""
@@ -306,3 +315,37 @@ version = Table(
 )
 """`weights` is the URI of its weights, NULL once they were removed; `sha256` is what they hashed to.
 `model` is what it was trained on, as `turn.model` names it; NULL in old rows where nobody knows."""
+
+shared = MetaData()
+"""What only a store that several processes write has beside the tables above."""
+
+change = Table(
+    "change",
+    shared,
+    Column("seq", Integer, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Index("change_at", "at"),
+)
+"""What one process changed and the others keep in memory: a session, one that is gone, the keys. `seq` is the order of
+the commits; what was said a day ago is deleted."""
+
+claim = Table(
+    "claim",
+    shared,
+    Column("name", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("token", Integer, nullable=False),
+    Column("until", Double, nullable=False),
+)
+"""What one process does at a time, such as learning on a line. Whoever takes it over gets a higher token."""
+
+place = Table(
+    "place",
+    shared,
+    Column("session", Text, primary_key=True),
+    Column("next_index", Integer, nullable=False),
+)
+"""Which number the next turn of a session gets, whichever process answers it."""

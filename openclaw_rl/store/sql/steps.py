@@ -196,13 +196,18 @@ def set_state(
     reason: str = "",
     gate: Json = None,
     blameless: bool = False,
-) -> None:
+    only_if: Callable[[Sequence[Version]], bool] | None = None,
+) -> bool:
     """A version becomes what its gate or a person says. Making one live retires the one of its model that was.
+
+    False, and nothing is changed, if the versions of the line are not, or no more, as `only_if` wants them.
 
     What is rejected gives back the samples that it had in company, as a discarded step does: alone, each shows whether
     it is the reason. One that was alone stays with the version, whose row has the reason. Where no sample is to blame,
     all come back as if nothing had been.
     """
+    if only_if is not None and not only_if(versions(connection, line)):
+        return False
     which = (_version.line == line, _version.number == number)
     changes: dict[str, str | None] = {"state": state, "reason": reason}
     if gate is not None:
@@ -219,16 +224,20 @@ def set_state(
         made_by = select(schema.step).where(_step.line == line, _step.number == number)
         for step in map(_to_step, connection.execute(made_by).mappings()):
             _give_back_of(connection, step, blameless=blameless)
+    return True
 
 
 def take_back(
     connection: Connection, line: str, number: int, *, to: int, live_at: float, reason: str, gate: Json
-) -> None:
-    """A version that answers on probation is rejected; `to`, 0 for the base model, answers in its place."""
+) -> bool:
+    """A version that answers on probation is rejected; `to`, 0 for the base model, answers in its place. False if
+    another one answers by now."""
+    if not any(one.number == number and one.state == "live" for one in versions(connection, line)):
+        return False
     if to:
         (back,) = (one for one in versions(connection, line) if one.number == to)
         set_state(connection, line, to, "live", gate={**(back.gate or {}), "live_at": live_at})
-    set_state(connection, line, number, "rejected", reason=reason, gate=gate)
+    return set_state(connection, line, number, "rejected", reason=reason, gate=gate)
 
 
 def retire_stranded(connection: Connection, line: str, *, reason: str) -> list[Version]:

@@ -160,7 +160,7 @@ def renew(connection: Connection, leases: Sequence[Lease], *, until: float) -> l
 
 def give_back(connection: Connection, held: Lease, *, due_at: float, count_attempt: bool = True) -> bool:
     """The task is due again at `due_at`, after one more attempt if that counts. False if the lease was lost."""
-    changes = {"due_at": due_at, "attempts": _task.attempts + count_attempt, "owner": ""}
+    changes = {"due_at": due_at, "attempts": _task.attempts + int(count_attempt), "owner": ""}
     return bool(connection.execute(update(schema.task).where(_holds(held)).values(changes)).rowcount)
 
 

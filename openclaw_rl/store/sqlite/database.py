@@ -100,8 +100,14 @@ class Database:
 
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Do some work whole or not at all; on disk when it returns."""
-        with self._fail_stop() as connection, connection.begin():
+        with self.transaction() as connection:
             return work(connection)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """The same for what is done inside."""
+        with self._fail_stop() as connection, connection.begin():
+            yield connection
 
     def probe(self) -> None:
         """Find out by a commit of its own whether a disk that failed can be written again."""

@@ -15,14 +15,8 @@ DATABASE = "store.sqlite3"
 LOCK = "writer.lock"
 
 
-def database_path(directory: Path, url: str | None) -> Path:
-    """The database of this directory. `url` is the seam for other databases; none is served yet."""
-    if url is not None:
-        scheme = url.partition(":")[0]
-        raise StoreError(
-            f"store.url asks for {scheme!r}, but the store is the SQLite file in the data directory; "
-            "leave store.url out and choose the directory with --data-dir"
-        )
+def database_path(directory: Path) -> Path:
+    """The database of this directory."""
     return directory / DATABASE
 
 

@@ -8,41 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 from sqlalchemy import Connection
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store.sql import episodes, lessons, queries, served, tasks, undoing
-from openclaw_rl.store.sql import steps as steps_of
+from openclaw_rl.store.sql.reader import SqlReader, asked
 from openclaw_rl.store.sqlite.connection import connect_reader, copy_whole, integrity
 from openclaw_rl.store.sqlite.damage import failed, refuse_damaged
 from openclaw_rl.store.sqlite.directory import database_path, wal_path
 from openclaw_rl.store.sqlite.migrations import SCHEMA_VERSION, refuse_newer, schema_version
 
 T = TypeVar("T")
-P = ParamSpec("P")
 
 
-def _asked(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[StoreReader, P], T]:
-    """A method that runs a query of `sql/` on one snapshot."""
-
-    def method(self: StoreReader, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._ask(lambda connection: query(connection, *args, **kwargs))
-
-    return method
-
-
-class StoreReader:
-    """`protocols.ReadStore` on one data directory."""
+class StoreReader(SqlReader):
+    """`protocols.ReadStore` on the SQLite file of one data directory."""
 
     def __init__(self, database: Path) -> None:
         self._database = database
 
     @classmethod
-    def open(cls, directory: Path, url: str | None = None) -> Self:
+    def open(cls, directory: Path) -> Self:
         """StoreError if there is no store, or one that this release cannot read."""
-        database = database_path(directory, url)
+        database = database_path(directory)
         refuse_damaged(database)
         if not database.is_file():
             raise StoreError(f"there is no store in {directory}: start `openclaw-rl up` once, or check --data-dir")
@@ -55,36 +44,8 @@ class StoreReader:
             )
         return reader
 
-    integrity = _asked(integrity)
-    schema = _asked(schema_version)
-    names = _asked(queries.names)
-    sessions = _asked(queries.sessions)
-    session = _asked(queries.session)
-    turns = _asked(queries.turns)
-    turn = _asked(queries.turn)
-    next_states = _asked(queries.next_states)
-    next_state = _asked(queries.next_state)
-    feedback = _asked(queries.feedback)
-    records = _asked(queries.records)
-    judgements = _asked(lessons.judgements)
-    credits = _asked(lessons.session_credits)
-    skips = _asked(queries.skips)
-    waiting = _asked(steps_of.waiting)
-    waiting_samples = _asked(lessons.waiting_samples)
-    samples_named = _asked(lessons.samples_named)
-    doubted_samples = _asked(steps_of.doubted)
-    replayable_samples = _asked(steps_of.replayable)
-    num_returned = _asked(undoing.num_returned)
-    steps = _asked(steps_of.line_steps)
-    planned_steps = _asked(steps_of.planned)
-    next_step_number = _asked(steps_of.next_number)
-    versions = _asked(steps_of.versions)
-    served_turns = _asked(served.served)
-    episode = _asked(episodes.episode)
-    group = _asked(episodes.group)
-    num_open = _asked(tasks.num_open)
-    flag = _asked(lessons.flag)
-    keys = _asked(queries.keys)
+    integrity = asked(integrity)
+    schema = asked(schema_version)
 
     def copy_to(self, target: Path) -> None:
         """All rows, as of one moment, in a database of their own; the server may go on meanwhile."""

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.types import Credit, Feedback, Judgement, Lease, Sample, Skip, Turn, Verdict, sample_id
 from openclaw_rl.types.learning import SampleKind
 from tests.factories.stored import mark_trained
 from tests.factories.turns import SESSION, make_conversation, make_session
+from tests.stores import open_store
 
 TURNS = make_conversation(3)
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as store:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as store:
         for name in (SESSION, "other"):
             await store.put_session(make_session(name))
             for turn in make_conversation(3, session=name):
@@ -53,7 +54,7 @@ def sample_of(turn: Turn, *, prompt: Turn | None = None) -> Sample:
     )
 
 
-async def judged(store: SqliteStore, index: int, session: str = SESSION) -> Lease:
+async def judged(store: SqlStore, index: int, session: str = SESSION) -> Lease:
     """A turn up to its judgement; the lease of its credit."""
     await store.put_feedback(Feedback(session=session, index=index, user="ann", given_at=1.0, score=1))
     (held,) = await store.lessons.lease("judge", limit=9, ttl_s=60)
@@ -71,7 +72,7 @@ async def judged(store: SqliteStore, index: int, session: str = SESSION) -> Leas
     return held
 
 
-async def credit(store: SqliteStore, held: Lease, *samples: Sample) -> None:
+async def credit(store: SqlStore, held: Lease, *samples: Sample) -> None:
     made = Credit(
         session=held.session,
         index=held.index,
@@ -84,15 +85,15 @@ async def credit(store: SqliteStore, held: Lease, *samples: Sample) -> None:
     assert await store.lessons.put_credit(held, made)
 
 
-async def waiting(store: SqliteStore) -> list[str]:
+async def waiting(store: SqlStore) -> list[str]:
     return [sample.id for sample in await store.lessons.waiting_samples(None, 99)]
 
 
-async def reasons(store: SqliteStore) -> dict[int, Skip | None]:
+async def reasons(store: SqlStore) -> dict[int, Skip | None]:
     return {one.index: one.skip for one in await store.lessons.credits(SESSION)}
 
 
-async def test_a_session_that_opts_out_takes_back_what_was_not_learned_yet(store: SqliteStore) -> None:
+async def test_a_session_that_opts_out_takes_back_what_was_not_learned_yet(store: SqlStore) -> None:
     await credit(store, await judged(store, 0), sample_of(TURNS[0]))
     await credit(store, await judged(store, 1), sample_of(TURNS[1]))
     others = make_conversation(3, session="other")
@@ -106,7 +107,7 @@ async def test_a_session_that_opts_out_takes_back_what_was_not_learned_yet(store
     assert [one.samples for one in await store.lessons.credits(SESSION)][1] == ()
 
 
-async def test_a_session_that_opted_out_while_it_was_credited_has_no_sample(store: SqliteStore) -> None:
+async def test_a_session_that_opted_out_while_it_was_credited_has_no_sample(store: SqlStore) -> None:
     held = await judged(store, 0)
     await store.put_session(make_session(opted_out=True))
     await credit(store, held, sample_of(TURNS[0]))
@@ -115,7 +116,7 @@ async def test_a_session_that_opted_out_while_it_was_credited_has_no_sample(stor
 
 
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_turn_that_is_left_out_takes_its_rewrites_with_it(store: SqliteStore, late: bool) -> None:
+async def test_a_turn_that_is_left_out_takes_its_rewrites_with_it(store: SqlStore, late: bool) -> None:
     """Turn 2 is a sample of its own, and one more behind the prompt of turn 0, which is left out."""
     both = (sample_of(TURNS[2]), sample_of(TURNS[2], prompt=TURNS[0]))
     held = await judged(store, 2)
@@ -132,14 +133,14 @@ async def test_a_turn_that_is_left_out_takes_its_rewrites_with_it(store: SqliteS
     assert await reasons(store) == {2: Skip.OPTED_OUT}
 
 
-async def test_other_reasons_to_skip_take_nothing_back(store: SqliteStore) -> None:
+async def test_other_reasons_to_skip_take_nothing_back(store: SqlStore) -> None:
     """A turn that nothing followed may still have been praised outright."""
     await credit(store, await judged(store, 2), sample_of(TURNS[2]))
     await store.mark_skip(SESSION, 2, Skip.NO_NEXT_STATE)
     assert await waiting(store) == [f"{SESSION}.2"]
 
 
-async def test_a_redacted_turn_has_no_sample_whatever_was_credited(store: SqliteStore) -> None:
+async def test_a_redacted_turn_has_no_sample_whatever_was_credited(store: SqlStore) -> None:
     await store.put_turn(replace(TURNS[0], index=3, skip=Skip.REDACTED))
     await credit(
         store, await judged(store, 3), replace(sample_of(TURNS[0]), index=3, prompt_index=3, id=f"{SESSION}.3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,20 @@ import pytest
 from sqlalchemy import create_engine, insert, select
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.store.sql import schema
 from openclaw_rl.store.sql.upsert import upsert
 from openclaw_rl.types import ApiKey, Feedback
 from tests.factories.turns import make_session, make_turn
+from tests.stores import ask, open_store
 
 OWNED = [table for table in schema.metadata.sorted_tables if {"user", "line"} & set(table.columns.keys())]
 VALUES = {"TEXT": "x", "DOUBLE": 1.0, "INTEGER": 1, "BOOLEAN": False, "BLOB": b"x"}
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         yield opened
 
 
@@ -54,7 +54,7 @@ def test_an_upsert_changes_neither_an_owner_nor_anything_of_his(table: Any) -> N
     engine.dispose()
 
 
-async def test_a_session_of_somebody_else_is_refused_whole_and_alone(store: SqliteStore) -> None:
+async def test_a_session_of_somebody_else_is_refused_whole_and_alone(store: SqlStore) -> None:
     await store.put_session(make_session("s-1", user="ann", client="curl"))
     puts = [
         store.put_session(make_session("s-2", user="bob")),
@@ -70,7 +70,7 @@ async def test_a_session_of_somebody_else_is_refused_whole_and_alone(store: Sqli
     assert await store.turn_owner("s-2", 0) == "bob"
 
 
-async def test_keys_and_feedback_keep_theirs(store: SqliteStore, tmp_path: Path) -> None:
+async def test_keys_and_feedback_keep_theirs(store: SqlStore, tmp_path: Path) -> None:
     await store.put_key(ApiKey(id="k", user="ann", digest=b"1", created_at=1.0))
     with pytest.raises(StoreError):
         await store.put_key(ApiKey(id="k", user="bob", digest=b"2", created_at=1.0))
@@ -79,6 +79,4 @@ async def test_keys_and_feedback_keep_theirs(store: SqliteStore, tmp_path: Path)
     await store.put_turn(make_turn())
     for user in ("ann", "bob"):
         await store.put_feedback(Feedback(session="s-1", index=0, user=user, given_at=1.0, score=1))
-    with sqlite3.connect(tmp_path / "store.sqlite3") as connection:
-        assert {row[0] for row in connection.execute("SELECT user FROM feedback")} == {"ann", "bob"}
-    connection.close()
+    assert set(ask(tmp_path, 'SELECT "user" FROM feedback')) == {("ann",), ("bob",)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from openclaw_rl.store import SqliteStore, StoreReader
 from openclaw_rl.types import Feedback, FinishReason, Message, NextState, Tool, Turn
 from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
+from tests.stores import ask, open_store, read_store
 from tests.unit.store.drawn import conversations
 
 
@@ -27,7 +26,7 @@ def test_random_turns_come_back(tmp_path: Path, turns: list[Turn], wait: bool) -
     shutil.rmtree(directory, ignore_errors=True)
 
     async def write() -> list[Turn | None]:
-        async with await SqliteStore.open(directory) as store:
+        async with await open_store(directory) as store:
             puts = [store.put_session(make_session())]
             for turn in turns:
                 if wait:
@@ -37,7 +36,7 @@ def test_random_turns_come_back(tmp_path: Path, turns: list[Turn], wait: bool) -
             return [await store.get_turn(SESSION, turn.index) for turn in turns]
 
     assert asyncio.run(write()) == turns
-    reader = StoreReader.open(directory)
+    reader = read_store(directory)
     assert reader.turns(SESSION) == turns
     assert [reader.turn(SESSION, turn.index) for turn in turns] == turns
 
@@ -53,14 +52,14 @@ async def test_what_follows_a_turn_comes_back(tmp_path: Path) -> None:
         Feedback(session=SESSION, index=0, user="ann", given_at=130.0, score=-1),
         Feedback(session=SESSION, index=0, user="ann", given_at=131.0, text="too long"),
     ]
-    async with await SqliteStore.open(tmp_path) as store:
+    async with await open_store(tmp_path) as store:
         await asyncio.gather(
             store.put_session(make_session()),
             store.put_turn(make_turn()),
             store.put_next_state(followed),
             *map(store.put_feedback, said),
         )
-    reader = StoreReader.open(tmp_path)
+    reader = read_store(tmp_path)
     assert reader.next_states(SESSION) == [followed]
     assert reader.next_state(SESSION, 0) == followed
     assert reader.next_state(SESSION, 1) is None
@@ -68,15 +67,14 @@ async def test_what_follows_a_turn_comes_back(tmp_path: Path) -> None:
 
 
 async def _put_all(directory: Path, turns: Sequence[Turn]) -> None:
-    async with await SqliteStore.open(directory) as store:
+    async with await open_store(directory) as store:
         await store.put_session(make_session())
         for turn in turns:
             await store.put_turn(turn)
 
 
 def _column(directory: Path, column: str) -> list[int]:
-    with sqlite3.connect(directory / "store.sqlite3") as connection:
-        return [value for (value,) in connection.execute(f'SELECT {column} FROM turn ORDER BY "index"')]
+    return [value for (value,) in ask(directory, f'SELECT {column} FROM turn ORDER BY "index"')]
 
 
 async def test_a_long_session_is_stored_linearly(tmp_path: Path) -> None:
@@ -84,9 +82,8 @@ async def test_a_long_session_is_stored_linearly(tmp_path: Path) -> None:
     await _put_all(tmp_path, turns)
     assert sum(_column(tmp_path, "length(prompt_ids)")) == 4 * 40 * 100
     assert sum(_column(tmp_path, "length(messages)")) == 16 * len(turns[-1].messages)
-    with sqlite3.connect(tmp_path / "store.sqlite3") as connection:
-        assert connection.execute("SELECT count(*) FROM message").fetchone() == (201,)
-    assert StoreReader.open(tmp_path).turns(SESSION) == turns
+    assert ask(tmp_path, "SELECT count(*) FROM message") == [(201,)]
+    assert read_store(tmp_path).turns(SESSION) == turns
 
 
 async def test_a_prompt_that_drops_the_answer_still_shares_the_prompt_before_it(tmp_path: Path) -> None:
@@ -95,7 +92,7 @@ async def test_a_prompt_that_drops_the_answer_still_shares_the_prompt_before_it(
     second = make_turn(1, parent=0, prompt_ids=(1, 2, 3, 5, 6))
     await _put_all(tmp_path, [first, second])
     assert _column(tmp_path, "prompt_shared") == [0, 3]
-    assert StoreReader.open(tmp_path).turns(SESSION) == [first, second]
+    assert read_store(tmp_path).turns(SESSION) == [first, second]
 
 
 @pytest.mark.parametrize("finish_reason", ["abort", "error"])
@@ -104,7 +101,7 @@ async def test_nothing_is_shared_with_a_turn_that_may_be_replaced(tmp_path: Path
     attempt = replace(before, completion=replace(before.completion, finish_reason=finish_reason))
     retried = replace(make_turn(0, token_ids=(7, 8, 9), text="another"), prompt_ids=(5, 5, 5))
     await _put_all(tmp_path, [attempt, after, retried])
-    assert StoreReader.open(tmp_path).turns(SESSION) == [retried, after]
+    assert read_store(tmp_path).turns(SESSION) == [retried, after]
 
 
 async def test_nothing_is_shared_with_a_refused_turn(tmp_path: Path) -> None:
@@ -112,11 +109,11 @@ async def test_nothing_is_shared_with_a_refused_turn(tmp_path: Path) -> None:
     stored = make_turn(0, prompt_ids=(1, 2), token_ids=(3,))
     other = make_turn(0, prompt_ids=(1, 2), token_ids=(4,), text="other")
     child = make_turn(1, parent=0, prompt_ids=(1, 2, 4, 9))
-    async with await SqliteStore.open(tmp_path) as store:
+    async with await open_store(tmp_path) as store:
         puts = [store.put_session(make_session()), *map(store.put_turn, (stored, other, child))]
         results = await asyncio.gather(*puts, return_exceptions=True)
     assert [type(result).__name__ for result in results] == ["NoneType", "NoneType", "StoreError", "NoneType"]
-    assert StoreReader.open(tmp_path).turns(SESSION) == [stored, child]
+    assert read_store(tmp_path).turns(SESSION) == [stored, child]
 
 
 async def test_a_turn_is_rebuilt_from_its_own_branch(tmp_path: Path) -> None:
@@ -127,12 +124,11 @@ async def test_a_turn_is_rebuilt_from_its_own_branch(tmp_path: Path) -> None:
     leaf = make_turn(3, parent=2, prompt_ids=(*right.prompt_ids, *right.completion.token_ids, 78))
     await _put_all(tmp_path, [root, left, right, leaf])
     assert _column(tmp_path, "prompt_shared")[2:] == [80, 84]
-    assert StoreReader.open(tmp_path).turn(SESSION, 3) == leaf
+    assert read_store(tmp_path).turn(SESSION, 3) == leaf
 
 
 async def test_tools_are_stored_once(tmp_path: Path) -> None:
     tool = Tool(name="read", description="reads a file", parameters={"type": "object"})
     await _put_all(tmp_path, [make_turn(0, tools=(tool,)), make_turn(1, tools=(tool,))])
-    with sqlite3.connect(tmp_path / "store.sqlite3") as connection:
-        bodies = [body for (body,) in connection.execute("SELECT body FROM message")]
+    bodies = [body for (body,) in ask(tmp_path, "SELECT body FROM message")]
     assert sum(b"reads a file" in body for body in bodies) == 1

@@ -11,10 +11,11 @@ import pytest
 from sqlalchemy import Connection, select
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store import SqlStore
 from openclaw_rl.store.sql import episodes, schema
 from openclaw_rl.types import SHARED_LINE, Episode, Judgement, Lease, Message, NextState, Outcome, Verdict, line_of
 from tests.factories.turns import make_session, make_turn
+from tests.stores import open_store, read_store
 
 NOW = time.time() - 1000
 
@@ -30,12 +31,12 @@ def ended(number: int, reward: float = 0.5, group: str = "g") -> Outcome:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         yield opened
 
 
-async def play(store: SqliteStore, episode: Episode | None, session: str, *, num_turns: int = 2) -> None:
+async def play(store: SqlStore, episode: Episode | None, session: str, *, num_turns: int = 2) -> None:
     """A session of an episode, with every turn followed by something."""
     await store.put_session(replace(make_session(), id=session, key=session, episode=episode))
     for index in range(num_turns):
@@ -44,7 +45,7 @@ async def play(store: SqliteStore, episode: Episode | None, session: str, *, num
         await store.put_next_state(NextState(session=session, index=index, arrived_at=NOW, messages=said))
 
 
-async def judge_all(store: SqliteStore) -> None:
+async def judge_all(store: SqlStore) -> None:
     for held in await store.lessons.lease("judge", limit=100, ttl_s=60.0):
         await store.lessons.put_judgement(held, judged(held))
 
@@ -61,11 +62,11 @@ def judged(held: Lease) -> Judgement:
     )
 
 
-async def credit(store: SqliteStore, *, limit: int = 100) -> list[str]:
+async def credit(store: SqlStore, *, limit: int = 100) -> list[str]:
     return sorted(held.turn_id for held in await store.lessons.lease("credit", limit=limit, ttl_s=60.0))
 
 
-async def test_an_episode_and_its_outcome_are_put_once(store: SqliteStore) -> None:
+async def test_an_episode_and_its_outcome_are_put_once(store: SqlStore) -> None:
     assert await store.lessons.put_episode(attempt(0))
     assert not await store.lessons.put_episode(attempt(0)), "the same again is no other"
     assert await store.lessons.episode("g0") == (attempt(0), None)
@@ -79,7 +80,7 @@ async def test_an_episode_and_its_outcome_are_put_once(store: SqliteStore) -> No
         await store.lessons.put_outcome(ended(1))
 
 
-async def test_a_group_tells_its_attempts_their_outcomes_and_their_sessions(store: SqliteStore) -> None:
+async def test_a_group_tells_its_attempts_their_outcomes_and_their_sessions(store: SqlStore) -> None:
     await play(store, attempt(1), "b")
     await play(store, attempt(0), "a")
     await play(store, attempt(0, group="other"), "c")
@@ -98,7 +99,7 @@ async def test_a_group_tells_its_attempts_their_outcomes_and_their_sessions(stor
     }
 
 
-async def test_credit_waits_until_the_group_is_complete_and_is_leased_whole(store: SqliteStore) -> None:
+async def test_credit_waits_until_the_group_is_complete_and_is_leased_whole(store: SqlStore) -> None:
     await play(store, attempt(0), "a")
     await play(store, None, "alone")
     await judge_all(store)
@@ -118,7 +119,7 @@ async def test_credit_waits_until_the_group_is_complete_and_is_leased_whole(stor
     assert await credit(store, limit=1) == ["a.0", "a.1", "b.0", "b.1"], "all together, whatever the limit"
 
 
-async def test_a_group_is_not_leased_in_parts(store: SqliteStore) -> None:
+async def test_a_group_is_not_leased_in_parts(store: SqlStore) -> None:
     for number, session in enumerate("ab"):
         await play(store, attempt(number), session, num_turns=1)
         await store.lessons.put_outcome(ended(number))
@@ -131,7 +132,7 @@ async def test_a_group_is_not_leased_in_parts(store: SqliteStore) -> None:
     assert await credit(store) == ["a.0", "b.0"]
 
 
-async def test_an_outcome_wakes_credit(store: SqliteStore) -> None:
+async def test_an_outcome_wakes_credit(store: SqlStore) -> None:
     await play(store, attempt(0, size=1), "a")
     await store.close_session("a", NOW)
     await judge_all(store)
@@ -142,12 +143,12 @@ async def test_an_outcome_wakes_credit(store: SqliteStore) -> None:
     assert await credit(store) == ["a.0", "a.1"]
 
 
-async def test_the_database_names_the_line_of_a_session_as_line_of_does(store: SqliteStore, tmp_path: Path) -> None:
+async def test_the_database_names_the_line_of_a_session_as_line_of_does(store: SqlStore, tmp_path: Path) -> None:
     of_users = [None, attempt(0), replace(attempt(1), environment="shell.2")]
     for number, (user, episode) in enumerate((user, episode) for user in ("ann", "shell") for episode in of_users):
         named = f"s-{number}"
         await store.put_session(replace(make_session(), id=named, key=named, user=user, episode=episode))
-    summaries = StoreReader.open(tmp_path).sessions()
+    summaries = read_store(tmp_path).sessions()
     taught = {one.session.id: line_of(one.session) for one in summaries}
     assert len(taught) == 6
 
@@ -155,7 +156,7 @@ async def test_the_database_names_the_line_of_a_session_as_line_of_does(store: S
         def query(connection: Connection) -> set[str]:
             return set(connection.scalars(select(schema.session.c.id).where(episodes.of_line(line))))
 
-        return StoreReader.open(tmp_path)._ask(query)
+        return read_store(tmp_path)._ask(query)
 
     for line in (*taught.values(), "bob", "env:ann", SHARED_LINE):
         assert of_line(line) == {session for session, theirs in taught.items() if theirs == line}

@@ -10,7 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store import SqlStore
 from openclaw_rl.store.learning_log import LearningLog
 from openclaw_rl.types import (
     Baseline,
@@ -28,6 +28,7 @@ from openclaw_rl.types import (
 from tests.factories.samples import sample_of
 from tests.factories.stored import mark_trained
 from tests.factories.turns import SESSION, make_conversation, make_session, make_turn
+from tests.stores import open_store, read_store, sqlite_only
 from tests.unit.store.older import make_older
 
 NOW = time.time() - 1000
@@ -45,8 +46,8 @@ VERDICT = Verdict(
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         await opened.put_session(make_session())
         for turn in TURNS:
             await opened.put_turn(turn)
@@ -54,11 +55,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 @pytest.fixture
-def lessons(store: SqliteStore) -> LearningLog:
+def lessons(store: SqlStore) -> LearningLog:
     return store.lessons
 
 
-async def tell(store: SqliteStore, index: int = 0) -> None:
+async def tell(store: SqlStore, index: int = 0) -> None:
     state = NextState(
         session=SESSION, index=index, messages=(Message(role="user", content="no, shorter"),), arrived_at=NOW
     )
@@ -99,7 +100,7 @@ def credited(held: Lease, *samples: Sample, **changes: object) -> Credit:
     return replace(credit, **changes)  # type: ignore[arg-type]
 
 
-async def test_evidence_makes_one_task_however_often_it_is_put(store: SqliteStore, lessons: LearningLog) -> None:
+async def test_evidence_makes_one_task_however_often_it_is_put(store: SqlStore, lessons: LearningLog) -> None:
     assert await take(lessons) == []
     await tell(store)
     await tell(store)
@@ -108,7 +109,7 @@ async def test_evidence_makes_one_task_however_often_it_is_put(store: SqliteStor
     assert await take(lessons) == [], "leased once"
 
 
-async def test_whoever_waits_is_woken_by_evidence_and_by_judgements(store: SqliteStore, lessons: LearningLog) -> None:
+async def test_whoever_waits_is_woken_by_evidence_and_by_judgements(store: SqlStore, lessons: LearningLog) -> None:
     assert not lessons.woken("judge").is_set()
     await tell(store)
     assert lessons.woken("judge").is_set()
@@ -122,7 +123,7 @@ async def test_whoever_waits_is_woken_by_evidence_and_by_judgements(store: Sqlit
 
 
 async def test_a_lease_that_ended_is_taken_over_and_the_first_one_counts_no_more(
-    store: SqliteStore, lessons: LearningLog
+    store: SqlStore, lessons: LearningLog
 ) -> None:
     await tell(store)
     (first,) = await take(lessons, ttl_s=-1.0)
@@ -141,7 +142,7 @@ async def test_a_lease_that_ended_is_taken_over_and_the_first_one_counts_no_more
 
 
 async def test_what_was_given_back_is_due_later_and_its_attempts_are_counted(
-    store: SqliteStore, lessons: LearningLog
+    store: SqlStore, lessons: LearningLog
 ) -> None:
     await tell(store)
     (held,) = await take(lessons)
@@ -155,8 +156,9 @@ async def test_what_was_given_back_is_due_later_and_its_attempts_are_counted(
     assert (again.num_evidence, again.attempts) == (2, 0), "news are a new beginning"
 
 
+@sqlite_only
 async def test_a_start_releases_the_leases_of_earlier_lives_and_of_nobody_else(
-    store: SqliteStore, lessons: LearningLog, tmp_path: Path
+    store: SqlStore, lessons: LearningLog, tmp_path: Path
 ) -> None:
     for index in range(3):
         await tell(store, index)
@@ -168,15 +170,13 @@ async def test_a_start_releases_the_leases_of_earlier_lives_and_of_nobody_else(
     assert (again.attempts, mine.owner) == (1, again.owner)
     assert await lessons.release_earlier() == 0, "it lives"
     await store.close()
-    async with await SqliteStore.open(tmp_path) as opened:
+    async with await open_store(tmp_path) as opened:
         assert await opened.lessons.release_earlier() == 2, "also one that was tried before"
         assert {one.index for one in await take(opened.lessons)} == {mine.index, again.index}
         assert await opened.lessons.renew([mine, remote], ttl_s=1.0) == [replace(remote, until=ANY)]
 
 
-async def test_evidence_that_arrives_while_it_is_judged_is_judged_next(
-    store: SqliteStore, lessons: LearningLog
-) -> None:
+async def test_evidence_that_arrives_while_it_is_judged_is_judged_next(store: SqlStore, lessons: LearningLog) -> None:
     await tell(store)
     (held,) = await take(lessons, ttl_s=0.0)
     await lessons.put_judgement(held, judged(held))
@@ -190,7 +190,7 @@ async def test_evidence_that_arrives_while_it_is_judged_is_judged_next(
     assert credit.num_evidence == 2
 
 
-async def test_samples_come_back_as_they_were_made(store: SqliteStore, lessons: LearningLog, tmp_path: Path) -> None:
+async def test_samples_come_back_as_they_were_made(store: SqlStore, lessons: LearningLog, tmp_path: Path) -> None:
     await tell(store, 1)
     (held,) = await take(lessons)
     await lessons.put_judgement(held, judged(held))
@@ -204,7 +204,7 @@ async def test_samples_come_back_as_they_were_made(store: SqliteStore, lessons: 
     assert await lessons.waiting_samples("bob", 10) == []
     assert await lessons.baseline("ann", "main") == baseline
     assert await lessons.baseline("ann", "side") == Baseline(line="ann", turn_kind="side")
-    reader = StoreReader.open(tmp_path)
+    reader = read_store(tmp_path)
     assert reader.credits(SESSION) == [replace(credit, baseline=None)]
     assert reader.judgements(SESSION)[0].verdict == VERDICT
     assert reader.waiting_samples(None, 1) == [samples[0]]
@@ -212,7 +212,7 @@ async def test_samples_come_back_as_they_were_made(store: SqliteStore, lessons: 
 
 
 async def test_a_credit_replaces_its_samples_but_never_one_that_was_learned_from(
-    store: SqliteStore, lessons: LearningLog
+    store: SqlStore, lessons: LearningLog
 ) -> None:
     await tell(store)
     (held,) = await take(lessons)
@@ -230,7 +230,7 @@ async def test_a_credit_replaces_its_samples_but_never_one_that_was_learned_from
     assert await lessons.waiting_samples("ann", 10) == []
 
 
-async def test_only_sessions_that_ended_when_asked_so(store: SqliteStore, lessons: LearningLog) -> None:
+async def test_only_sessions_that_ended_when_asked_so(store: SqlStore, lessons: LearningLog) -> None:
     await tell(store)
     assert await lessons.lease("judge", limit=1, ttl_s=60.0, only_closed_sessions=True) == []
     await store.close_session(SESSION, NOW + 9)
@@ -238,7 +238,7 @@ async def test_only_sessions_that_ended_when_asked_so(store: SqliteStore, lesson
 
 
 async def test_flags_outlive_the_store_and_a_deleted_session_leaves_no_row(
-    store: SqliteStore, lessons: LearningLog, tmp_path: Path
+    store: SqlStore, lessons: LearningLog, tmp_path: Path
 ) -> None:
     await lessons.set_flag("judge.paused", "it lies")
     await store.put_session(make_session("s-2"))
@@ -253,23 +253,24 @@ async def test_flags_outlive_the_store_and_a_deleted_session_leaves_no_row(
     assert await lessons.sessions_older_than(150.0) == [SESSION]
     await lessons.delete_session(SESSION)
     await store.close()
-    reader = StoreReader.open(tmp_path)
+    reader = read_store(tmp_path)
     assert reader.flag("judge.paused") == "it lies"
     assert [summary.session.id for summary in reader.sessions()] == ["s-2"]
     assert (reader.turns(SESSION), reader.judgements(SESSION), reader.credits(SESSION)) == ([], [], [])
     assert reader.waiting_samples(None, 9) == []
-    async with await SqliteStore.open(tmp_path) as again:
+    async with await open_store(tmp_path) as again:
         await again.lessons.set_flag("judge.paused", None)
         assert await again.lessons.flag("judge.paused") is None
 
 
+@sqlite_only
 async def test_an_older_store_has_its_evidence_judged_too(tmp_path: Path) -> None:
-    async with await SqliteStore.open(tmp_path) as store:
+    async with await open_store(tmp_path) as store:
         await store.put_session(make_session())
         await store.put_turn(make_turn())
         await tell(store)
         await store.put_feedback(said("no"))
     make_older(tmp_path, 2)
-    async with await SqliteStore.open(tmp_path) as store:
+    async with await open_store(tmp_path) as store:
         (held,) = await take(store.lessons)
         assert held.num_evidence == 2

@@ -9,20 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.types import Feedback, Message, NextState, Skip
 from tests.factories.turns import make_conversation, make_session, make_turn
+from tests.stores import open_store
 
 REACTION = Message(role="user", content="and now?")
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         yield opened
 
 
-async def fill(store: SqliteStore, name: str, num_turns: int = 3, user: str = "ann", **changes: object) -> None:
+async def fill(store: SqlStore, name: str, num_turns: int = 3, user: str = "ann", **changes: object) -> None:
     """A session of which every turn but the last is followed by something."""
     await store.put_session(make_session(name, user=user, **changes))
     for turn in make_conversation(num_turns, session=name, words=2):
@@ -31,7 +32,7 @@ async def fill(store: SqliteStore, name: str, num_turns: int = 3, user: str = "a
         await store.put_next_state(NextState(session=name, index=index, messages=(REACTION,), arrived_at=1.0))
 
 
-async def read_all(store: SqliteStore, user: str = "ann", after: str = "", limit: int = 2) -> tuple[list[str], str]:
+async def read_all(store: SqlStore, user: str = "ann", after: str = "", limit: int = 2) -> tuple[list[str], str]:
     found: list[str] = []
     while True:
         names, after = await store.settled_turns(user, after, limit=limit)
@@ -43,7 +44,7 @@ async def read_all(store: SqliteStore, user: str = "ann", after: str = "", limit
 
 @pytest.mark.parametrize("limit", [1, 2, 100])
 async def test_followed_turns_come_in_the_order_of_their_reactions_and_ended_ones_at_the_end(
-    store: SqliteStore, limit: int
+    store: SqlStore, limit: int
 ) -> None:
     await fill(store, "s-2")
     await fill(store, "s-1")
@@ -55,7 +56,7 @@ async def test_followed_turns_come_in_the_order_of_their_reactions_and_ended_one
     assert await read_all(store, after=cursor) == ([], cursor)
 
 
-async def test_a_cursor_sees_what_came_after_it_and_nothing_else(store: SqliteStore) -> None:
+async def test_a_cursor_sees_what_came_after_it_and_nothing_else(store: SqlStore) -> None:
     await fill(store, "s-1", 2)
     _, cursor = await read_all(store)
     await fill(store, "s-0", 2)
@@ -67,7 +68,7 @@ async def test_a_cursor_sees_what_came_after_it_and_nothing_else(store: SqliteSt
 
 
 @pytest.mark.parametrize("limit", [1, 100])
-async def test_a_clock_that_goes_back_hides_nothing(store: SqliteStore, limit: int) -> None:
+async def test_a_clock_that_goes_back_hides_nothing(store: SqlStore, limit: int) -> None:
     for name, closed_at in (("s-1", 50.0), ("s-2", 40.0), ("s-3", 40.0), ("s-0", 30.0)):
         await fill(store, name, 1)
         await store.close_session(name, closed_at)
@@ -78,7 +79,7 @@ async def test_a_clock_that_goes_back_hides_nothing(store: SqliteStore, limit: i
     assert (await read_all(store, after=cursor, limit=limit))[0] == ["s-4.0", "s-4.1"]
 
 
-async def test_a_session_that_ends_again_is_told_again_and_numbers_are_never_given_twice(store: SqliteStore) -> None:
+async def test_a_session_that_ends_again_is_told_again_and_numbers_are_never_given_twice(store: SqlStore) -> None:
     await fill(store, "s-1", 1)
     await store.close_session("s-1", 50.0)
     _, cursor = await read_all(store)
@@ -95,7 +96,7 @@ async def test_a_session_that_ends_again_is_told_again_and_numbers_are_never_giv
     assert (await read_all(store, after=cursor))[0] == ["s-2.0"]
 
 
-async def test_nobody_sees_the_turns_of_others_or_learns_their_names(store: SqliteStore) -> None:
+async def test_nobody_sees_the_turns_of_others_or_learns_their_names(store: SqlStore) -> None:
     await fill(store, "s-1")
     await fill(store, "secret", user="bob")
     await store.close_session("secret", 9.0)
@@ -107,7 +108,7 @@ async def test_nobody_sees_the_turns_of_others_or_learns_their_names(store: Sqli
     assert (await store.open_turns("bob", "", limit=9))[0] == []
 
 
-async def test_what_was_opted_out_is_left_out(store: SqliteStore) -> None:
+async def test_what_was_opted_out_is_left_out(store: SqlStore) -> None:
     await fill(store, "private", opted_out=True)
     await fill(store, "s-1")
     await store.mark_skip("s-1", 1, Skip.OPTED_OUT)
@@ -116,7 +117,7 @@ async def test_what_was_opted_out_is_left_out(store: SqliteStore) -> None:
     assert (await store.open_turns("ann", "", limit=9))[0] == ["s-1.2"]
 
 
-async def test_open_turns_are_those_that_something_may_follow(store: SqliteStore) -> None:
+async def test_open_turns_are_those_that_something_may_follow(store: SqlStore) -> None:
     await fill(store, "s-1", 2)
     await fill(store, "s-2", 2)
     await store.put_turn(make_turn(10, session="s-2", kind="side", skip=Skip.SIDE_TURN))
@@ -128,7 +129,7 @@ async def test_open_turns_are_those_that_something_may_follow(store: SqliteStore
     assert (await store.open_turns("ann", "", limit=9))[0] == ["s-1.1"]
 
 
-async def test_when_what_was_read_is_deleted_reading_starts_again(store: SqliteStore) -> None:
+async def test_when_what_was_read_is_deleted_reading_starts_again(store: SqlStore) -> None:
     """SQLite counts from the largest number that is left, so that a number alone would pass over what comes next."""
     await fill(store, "s-1")
     await fill(store, "s-2", 2)
@@ -145,14 +146,14 @@ NO_CURSORS = (
 
 
 @pytest.mark.parametrize("cursor", NO_CURSORS)
-async def test_what_is_no_cursor_is_refused(store: SqliteStore, cursor: str) -> None:
+async def test_what_is_no_cursor_is_refused(store: SqlStore, cursor: str) -> None:
     with pytest.raises(ValueError, match="no cursor"):
         await store.settled_turns("ann", cursor, limit=1)
     with pytest.raises(ValueError, match="not a turn id"):
         await store.open_turns("ann", cursor, limit=1)
 
 
-async def test_who_waits_is_woken_by_reactions_and_by_ends(store: SqliteStore) -> None:
+async def test_who_waits_is_woken_by_reactions_and_by_ends(store: SqlStore) -> None:
     await store.put_session(make_session())
     before = store.settled()
     await store.put_turn(make_turn())
@@ -166,7 +167,7 @@ async def test_who_waits_is_woken_by_reactions_and_by_ends(store: SqliteStore) -
     assert again.is_set()
 
 
-async def test_a_record_is_a_turn_and_what_was_said_after_it(store: SqliteStore) -> None:
+async def test_a_record_is_a_turn_and_what_was_said_after_it(store: SqlStore) -> None:
     await fill(store, "s-1", 2)
     given = Feedback(session="s-1", index=0, user="ann", given_at=1.0, score=1)
     await store.put_feedback(given)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from openclaw_rl.store import SqliteStore
+from openclaw_rl.store import SqlStore
 from openclaw_rl.types import (
     CALLED_AGAIN,
     FINDING,
@@ -29,11 +29,12 @@ from openclaw_rl.types import (
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples, turn_of
 from tests.factories.weights import folder_ref
+from tests.stores import open_store
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         yield opened
 
 
@@ -45,12 +46,12 @@ def said(index: int, label: str = "v1", **changes: Any) -> Turn:
     )
 
 
-async def replayed(store: SqliteStore, **changes: Any) -> list[tuple[str, int | None]]:
+async def replayed(store: SqlStore, **changes: Any) -> list[tuple[str, int | None]]:
     wanted: dict[str, Any] = {"model": "tiny", "limit": 8, "max_tokens": 1024, **changes}
     return [(one.id, one.score) for one in await store.lessons.replayed_turns("local", **wanted)]
 
 
-async def test_the_last_turns_are_replayed_as_they_were(store: SqliteStore) -> None:
+async def test_the_last_turns_are_replayed_as_they_were(store: SqlStore) -> None:
     await put_samples(store, [sample(0)])
     for index in (1, 2):
         await store.put_turn(said(index))
@@ -65,7 +66,7 @@ async def test_the_last_turns_are_replayed_as_they_were(store: SqliteStore) -> N
     assert await store.lessons.replayed_turns("ann", model="tiny", limit=8, max_tokens=1024) == []
 
 
-async def test_what_was_opted_out_of_is_not_replayed(store: SqliteStore) -> None:
+async def test_what_was_opted_out_of_is_not_replayed(store: SqlStore) -> None:
     await put_samples(store, [sample(0)])
     await store.put_turn(said(1, kind="side"))
     for index, reason in enumerate((Skip.OPTED_OUT, Skip.REDACTED, Skip.ENGINE_LOST, Skip.TRUNCATED), start=2):
@@ -77,13 +78,13 @@ async def test_what_was_opted_out_of_is_not_replayed(store: SqliteStore) -> None
     assert await replayed(store) == []
 
 
-async def served(store: SqliteStore, label: str, since: float = 0.0, limit: int = 9) -> list[tuple[bool, int | None]]:
+async def served(store: SqlStore, label: str, since: float = 0.0, limit: int = 9) -> list[tuple[bool, int | None]]:
     return [
         (one.failed, one.score) for one in await store.lessons.served_turns("local", label, since=since, limit=limit)
     ]
 
 
-async def test_what_a_version_served(store: SqliteStore) -> None:
+async def test_what_a_version_served(store: SqlStore) -> None:
     await put_samples(store, [sample(0)])
     session = await store.lessons.get_session("s")
     assert session is not None
@@ -109,7 +110,7 @@ async def test_what_a_version_served(store: SqliteStore) -> None:
     assert first.token_ids == said(1).completion.token_ids
 
 
-async def test_an_answer_that_calls_a_tool_again(store: SqliteStore) -> None:
+async def test_an_answer_that_calls_a_tool_again(store: SqlStore) -> None:
     await put_samples(store, [sample(0)])
     call = Message(role="assistant", tool_calls=(ToolCall(id="c", name="shell", arguments="{}"),))
     found = Vote(question="score", score=-1, raw=f"{FINDING}shell{CALLED_AGAIN}")
@@ -131,7 +132,7 @@ async def test_an_answer_that_calls_a_tool_again(store: SqliteStore) -> None:
     assert (turns[-1].repeats_call, turns[-1].score) == (False, 1), "the newest judgement holds"
 
 
-async def judge(store: SqliteStore, index: int, vote: Vote, *, num_evidence: int = 1) -> None:
+async def judge(store: SqlStore, index: int, vote: Vote, *, num_evidence: int = 1) -> None:
     said_after = Feedback(session="s", index=index, user="local", given_at=float(num_evidence), score=None, text="hm")
     await store.put_feedback(said_after)
     (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
@@ -146,14 +147,14 @@ STEP = Step(
 VERSION = Version(line="local", number=1, parent=0, state="candidate", created_at=6.0, weights=folder_ref("/v1", "ab"))
 
 
-async def reject(store: SqliteStore, step: Step) -> None:
+async def reject(store: SqlStore, step: Step) -> None:
     await store.lessons.plan_step(step)
     done = replace(step, state="done", finished_at=6.0)
     assert await store.lessons.finish_step(done, replace(VERSION, number=step.number))
     await store.lessons.set_version_state("local", step.number, "rejected", reason="mad")
 
 
-async def test_samples_of_a_rejected_version_return_once_and_are_tried_alone(store: SqliteStore) -> None:
+async def test_samples_of_a_rejected_version_return_once_and_are_tried_alone(store: SqlStore) -> None:
     await put_samples(store, [sample(0), sample(1), sample(2)])
     await reject(store, STEP)
     assert sorted(await store.lessons.doubted_samples("local")) == sorted(STEP.sample_ids)
@@ -164,7 +165,7 @@ async def test_samples_of_a_rejected_version_return_once_and_are_tried_alone(sto
     assert sorted(await store.lessons.doubted_samples("local")) == sorted([sample(1).id, sample(2).id])
 
 
-async def test_samples_of_a_version_that_goes_live_or_back_stay_with_it(store: SqliteStore) -> None:
+async def test_samples_of_a_version_that_goes_live_or_back_stay_with_it(store: SqlStore) -> None:
     await put_samples(store, [sample(0), sample(1)])
     await store.lessons.plan_step(STEP)
     await store.lessons.finish_step(replace(STEP, state="done", finished_at=6.0), VERSION)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store import SqliteStore, StoreReader
+from openclaw_rl.store import SqlStore
 from openclaw_rl.types import (
     Episode,
     Judgement,
@@ -28,6 +28,7 @@ from openclaw_rl.types.training import DOUBT_S
 from tests.factories.orders import sample
 from tests.factories.stored import put_samples, turn_of
 from tests.factories.weights import folder_ref
+from tests.stores import open_store, read_store
 
 STEP = Step(
     line="local",
@@ -53,14 +54,14 @@ VERSION = Version(
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    async with await SqliteStore.open(tmp_path) as opened:
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with await open_store(tmp_path) as opened:
         await put_samples(opened, [sample(0), sample(1), sample(2)])
         yield opened
 
 
-async def test_a_step_comes_back_as_it_was_planned_and_as_it_ended(store: SqliteStore, tmp_path: Path) -> None:
-    lessons, reader = store.lessons, StoreReader.open(tmp_path)
+async def test_a_step_comes_back_as_it_was_planned_and_as_it_ended(store: SqlStore, tmp_path: Path) -> None:
+    lessons, reader = store.lessons, read_store(tmp_path)
     await lessons.plan_step(STEP)
     assert await lessons.planned_steps() == [STEP]
     assert [one.index for one in await lessons.waiting_samples("local", 9)] == [2]
@@ -74,7 +75,7 @@ async def test_a_step_comes_back_as_it_was_planned_and_as_it_ended(store: Sqlite
     assert await lessons.next_step_number("ann") == 1
 
 
-async def test_two_steps_never_have_the_same_sample(store: SqliteStore) -> None:
+async def test_two_steps_never_have_the_same_sample(store: SqlStore) -> None:
     await store.lessons.plan_step(STEP)
     with pytest.raises(StoreError, match="samples that it cannot have"):
         await store.lessons.plan_step(replace(STEP, number=2, sample_ids=(sample(2).id, sample(1).id)))
@@ -84,7 +85,7 @@ async def test_two_steps_never_have_the_same_sample(store: SqliteStore) -> None:
     assert len(await store.lessons.planned_steps()) == 1
 
 
-async def test_one_version_of_a_line_is_live_and_files_that_go_leave_their_row(store: SqliteStore) -> None:
+async def test_one_version_of_a_line_is_live_and_files_that_go_leave_their_row(store: SqlStore) -> None:
     lessons = store.lessons
     for number in (1, 2, 3):
         await lessons.plan_step(replace(STEP, number=number, sample_ids=(sample(number - 1).id,)))
@@ -98,12 +99,12 @@ async def test_one_version_of_a_line_is_live_and_files_that_go_leave_their_row(s
         await lessons.set_version_state("local", 9, "live")
 
 
-async def test_what_is_measured_later_joins_the_metrics_of_its_step(store: SqliteStore, tmp_path: Path) -> None:
+async def test_what_is_measured_later_joins_the_metrics_of_its_step(store: SqlStore, tmp_path: Path) -> None:
     await store.lessons.plan_step(STEP)
     await store.lessons.finish_step(DONE, VERSION)
     step = await store.lessons.add_metrics("local", 1, {"eval/capability": 0.5, "loss/total": 0.3})
     expected = replace(DONE, metrics={"loss/total": 0.3, "policy/age": 1.0, "eval/capability": 0.5})
-    assert (step, StoreReader.open(tmp_path).steps("local")) == (expected, [expected])
+    assert (step, read_store(tmp_path).steps("local")) == (expected, [expected])
     assert await store.lessons.add_metrics("local", 2, {"eval/capability": 0.5}) is None
 
 
@@ -117,22 +118,22 @@ def session(user: str, name: str = "", **changes: Any) -> Session:
     )
 
 
-async def silent(store: SqliteStore) -> dict[str, float | None]:
+async def silent(store: SqlStore) -> dict[str, float | None]:
     return {each.line: each.silent_since for each in await store.lessons.waiting()}
 
 
-async def says(store: SqliteStore, name: str, index: int, at: float) -> None:
+async def says(store: SqlStore, name: str, index: int, at: float) -> None:
     await store.put_turn(turn_of(sample(index, session=name)))
     said = (Message(role="user", content="and"),)
     await store.put_next_state(NextState(session=name, index=index, messages=said, arrived_at=at))
 
 
-async def finish(store: SqliteStore, stage: Stage) -> None:
+async def finish(store: SqlStore, stage: Stage) -> None:
     for held in await store.lessons.lease(stage, limit=9, ttl_s=60.0):
         await store.lessons.close_task(held)
 
 
-async def test_since_when_a_person_is_silent(store: SqliteStore) -> None:
+async def test_since_when_a_person_is_silent(store: SqlStore) -> None:
     for line, created_at in (("ann", 50.0), ("bob", 60.0)):
         await put_samples(store, [sample(9, id=line, line=line, session=f"of-{line}", created_at=created_at)])
     samples_at = {"local": 1.0, "ann": 50.0, "bob": 60.0}
@@ -147,7 +148,7 @@ async def test_since_when_a_person_is_silent(store: SqliteStore) -> None:
     assert await silent(store) == samples_at | {"ann": 70.0}
 
 
-async def test_what_is_judged_and_not_credited_is_on_its_way(store: SqliteStore) -> None:
+async def test_what_is_judged_and_not_credited_is_on_its_way(store: SqlStore) -> None:
     await says(store, "s", 3, 5.0)
     (held,) = await store.lessons.lease("judge", limit=1, ttl_s=60.0)
     verdict = Verdict(outcome="scored", score=-1)
@@ -158,7 +159,7 @@ async def test_what_is_judged_and_not_credited_is_on_its_way(store: SqliteStore)
     assert await silent(store) == {"local": 5.0}
 
 
-async def test_nobody_speaks_in_an_environment(store: SqliteStore) -> None:
+async def test_nobody_speaks_in_an_environment(store: SqlStore) -> None:
     attempt = Episode(id="e", environment="terminal", task="t", group="g", attempt=0, group_size=1)
     await store.lessons.put_episode(attempt)
     await store.lessons.put_outcome(Outcome(episode="e", ended_at=80.0, reward=1.0))
@@ -183,7 +184,7 @@ def test_whose_turn_it_is() -> None:
     assert turns == sorted(set(turns))
 
 
-async def test_lines_wait_in_the_order_of_their_last_steps(store: SqliteStore) -> None:
+async def test_lines_wait_in_the_order_of_their_last_steps(store: SqlStore) -> None:
     lessons = store.lessons
     for line in ("ann", "bob"):
         made = [sample(i, id=f"{line}/{i}", line=line, session=f"of-{line}", created_at=50.0) for i in (0, 1, 2)]

@@ -108,14 +108,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
         WriterLock(tmp_path)
 
 
-@pytest.mark.parametrize("url", ["postgresql://db/openclaw", "sqlite:///elsewhere.sqlite3"])
-async def test_other_databases_are_refused_with_the_remedy(tmp_path: Path, url: str) -> None:
-    with pytest.raises(StoreError, match=r"leave store.url out"):
-        await SqliteStore.open(tmp_path, url)
-    with pytest.raises(StoreError, match=r"leave store.url out"):
-        StoreReader.open(tmp_path, url)
-
-
 async def test_a_failed_opening_leaves_no_lock_behind(tmp_path: Path) -> None:
     (tmp_path / "store.sqlite3").write_text("not a database " * 100)
     for _ in range(2):

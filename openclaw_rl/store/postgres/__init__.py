@@ -1,0 +1,1 @@
+"""A store that several processes and machines share: PostgreSQL, by psycopg."""
