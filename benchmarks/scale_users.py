@@ -22,7 +22,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.engines import architecture, open_engine, prompt_ids
+from benchmarks.engines import architecture, has_gpu, open_engine, prompt_ids
 from benchmarks.load import percentile
 from benchmarks.scale import Chosen
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
@@ -86,7 +86,7 @@ def _made(folder: Path, number: int) -> Publication:
         seed=number,
         b_std=0.001,
         device=torch.device("cpu"),
-        dtype=torch.float32,
+        dtype=torch.bfloat16 if has_gpu() else torch.float32,
     )
     adapter.save(folder)
     weights = WeightsRef.of_folder(folder, folder_sha256(folder))

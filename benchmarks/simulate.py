@@ -109,8 +109,8 @@ class Station:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Places, adapters in memory, and the disk that brings them, one at a time. A decode step is longer the more answers
-    are written at once: each answer goes at the pace of the batch that it begins in."""
+    """Places, adapters in memory, and the disk that brings them, one at a time. A decode step is longer the more
+    answers are written at once: each answer goes at the pace of the batch that it begins in."""
 
     places: int
     room: int
@@ -327,9 +327,8 @@ def main() -> int:
         for name, one in table.items():
             print(f"{title:9} {name:22} {one.value:>10.5g}  {one.unit}  ({one.source})")
     result = simulate(size)
-    print(
-        f"\n{size.users} people, {size.engines} engines, {size.trainers} trainers, {size.gateways} gateways, busy hour"
-    )
+    who = f"{size.users} people, {size.engines} engines, {size.trainers} trainers, {size.gateways} gateways"
+    print(f"\n{who}, busy hour")
     for name, found in result.to_json().items():
         print(f"{name:24} {found}")
     if chosen.json:
