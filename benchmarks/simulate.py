@@ -319,8 +319,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="hold the model against two measured points")
     chosen = parser.parse_args()
     if chosen.check:
-        for one in check(MEASURED_POINT):
-            print(f"{one.name:20} measured {one.measured:8.3f}  model {one.modelled:8.3f}  ratio {one.ratio:5.2f}")
+        for point in check(MEASURED_POINT):
+            told = f"measured {point.measured:8.3f}  model {point.modelled:8.3f}  ratio {point.ratio:5.2f}"
+            print(f"{point.name:20} {told}")
         return 0
     size = Size(users=chosen.users, engines=chosen.engines, trainers=chosen.trainers, gateways=chosen.gateways)
     for title, table in (("measured", MEASURED), ("assumed", ASSUMED)):
