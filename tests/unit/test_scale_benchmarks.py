@@ -1,4 +1,4 @@
-"""The pure parts of benchmarks/scale.py and simulate.py: which parts there are, and a simulation that can be checked."""
+"""The pure parts of benchmarks/scale.py and simulate.py: which parts there are, and a simulation that is checked."""
 
 from __future__ import annotations
 
