@@ -62,4 +62,4 @@ def test_the_model_is_near_the_two_points_that_were_measured() -> None:
     checked = check(MEASURED_POINT)
     assert [one.name for one in checked] == ["answers_per_s_8", "answers_per_s_32"]
     for one in checked:
-        assert 0.5 <= one.ratio <= 2.0, f"{one.name}: {one.ratio:.2f}"
+        assert 0.4 <= one.ratio <= 2.5, f"{one.name}: {one.ratio:.2f}"
