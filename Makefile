@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs bench-scale lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ bench-learning: setup  ## measure how soon simulated people are content, and wha
 bench-envs: setup  ## measure rooms for agents at work, and what agents learn in them
 	$(BIN)/python benchmarks/envs.py $(ARGS)
 	$(BIN)/python benchmarks/env_learning.py $(ARGS)
+
+bench-scale: setup  ## measure many people on one system, and simulate ten thousand
+	$(BIN)/python benchmarks/scale.py $(ARGS)
+	$(BIN)/python benchmarks/simulate.py
 
 lock:  ## resolve requirements.lock anew, with the newest versions that fit
 	CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/pip-compile --quiet --upgrade --extra dev --extra tracking --extra evaluation --generate-hashes --strip-extras \

@@ -22,7 +22,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.engines import architecture, open_engine, prompt_ids
+from benchmarks.engines import architecture, has_gpu, open_engine, prompt_ids
 from benchmarks.load import percentile
 from benchmarks.scale import Chosen
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine
@@ -73,7 +73,7 @@ async def _measure(chosen: Chosen) -> dict[str, float]:
     found["adapter_mib"] = sum(file.stat().st_size for file in folder.folder.iterdir()) / 2**20
     for num in users:
         found |= await _at_once(engine, num)
-    found |= await _unlucky(engine, seconds=20.0 if chosen.quick else 60.0)
+    found |= await _unlucky(engine, seconds=20.0)
     await engine.close()
     return found
 
@@ -86,7 +86,7 @@ def _made(folder: Path, number: int) -> Publication:
         seed=number,
         b_std=0.001,
         device=torch.device("cpu"),
-        dtype=torch.float32,
+        dtype=torch.bfloat16 if has_gpu() else torch.float32,
     )
     adapter.save(folder)
     weights = WeightsRef.of_folder(folder, folder_sha256(folder))

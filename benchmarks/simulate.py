@@ -56,7 +56,7 @@ MEASURED: dict[str, Constant] = {
     "train_s": _of(0.95, "s a step", "train_step.py, H200, one turn behind 11,000 tokens"),
     "checkpoint_s": _of(0.8, "s a step", "trainer.py, H200, 4B shape"),
     "gate_s": _of(5.6, "s a candidate on an engine", "gate.py, H200: from candidate to live"),
-    "bring_s_per_mib": _of(0.0015, "s a MiB of adapter", "scale.py --part users, 2 cores: read, hashed, ready"),
+    "bring_s_per_mib": _of(0.2047 / 18.7, "s a MiB of adapter", "scale.py --part users, 2 busy cores"),
 }
 ASSUMED: dict[str, Constant] = {
     "turns_a_day": _of(60, "requests of one person", "assumed"),
@@ -109,8 +109,8 @@ class Station:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """Places, adapters in memory, and the disk that brings them, one at a time. A decode step is longer the more answers
-    are written at once: each answer goes at the pace of the batch that it begins in."""
+    """Places, adapters in memory, and the disk that brings them, one at a time. A decode step is longer the more
+    answers are written at once: each answer goes at the pace of the batch that it begins in."""
 
     places: int
     room: int
@@ -274,11 +274,12 @@ class Checked:
 def check(point: dict[str, float]) -> list[Checked]:
     """Holds the engine's model against `scale.py --part users`.
 
-    From the run's own `answers_per_s_1` comes an answer's length, from `bring_ms` the disk, and from decoding on that
-    CPU how a step grows with the batch (77 tokens/s with eight answers where one has 15.4: `decode.py`).
+    From the run's own `answers_per_s_1`, without the adapter that it brought, comes how long an answer takes; from
+    `bring_ms` the disk; and from decoding on that CPU how a step grows with the batch (77 tokens/s with eight answers
+    where one has 15.4: `decode.py`).
     """
     found: list[Checked] = []
-    alone_s = 1 / point["answers_per_s_1"]
+    alone_s = 1 / point["answers_per_s_1"] - point["brought_1"] * point["bring_ms"] / 1000
     num_tokens = 8.0
     step_s = alone_s / (num_tokens + 1)  # a short prompt is read about as fast as a token is written
     grows_s = step_s * (8 * 15.4 / 77 - 1) / 7
@@ -300,8 +301,17 @@ def check(point: dict[str, float]) -> list[Checked]:
     return found
 
 
-MEASURED_POINT: dict[str, float] = {}
-"""What `benchmarks/scale.py --part users --json` gave on the two cores of docs/benchmarks.md."""
+MEASURED_POINT: dict[str, float] = {
+    "bring_ms": 204.7,
+    "answers_per_s_1": 2.092,
+    "brought_1": 1,
+    "answers_per_s_8": 2.285,
+    "brought_8": 7,
+    "answers_per_s_32": 6.496,
+    "brought_32": 16,
+}
+"""Of one run of `benchmarks/scale.py --part users` on two cores at a load of 10 (2026-11-20): other work took most of
+them, and runs differ by a factor of two."""
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
@@ -319,17 +329,17 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="hold the model against two measured points")
     chosen = parser.parse_args()
     if chosen.check:
-        for one in check(MEASURED_POINT):
-            print(f"{one.name:20} measured {one.measured:8.3f}  model {one.modelled:8.3f}  ratio {one.ratio:5.2f}")
+        for point in check(MEASURED_POINT):
+            told = f"measured {point.measured:8.3f}  model {point.modelled:8.3f}  ratio {point.ratio:5.2f}"
+            print(f"{point.name:20} {told}")
         return 0
     size = Size(users=chosen.users, engines=chosen.engines, trainers=chosen.trainers, gateways=chosen.gateways)
     for title, table in (("measured", MEASURED), ("assumed", ASSUMED)):
         for name, one in table.items():
             print(f"{title:9} {name:22} {one.value:>10.5g}  {one.unit}  ({one.source})")
     result = simulate(size)
-    print(
-        f"\n{size.users} people, {size.engines} engines, {size.trainers} trainers, {size.gateways} gateways, busy hour"
-    )
+    who = f"{size.users} people, {size.engines} engines, {size.trainers} trainers, {size.gateways} gateways"
+    print(f"\n{who}, busy hour")
     for name, found in result.to_json().items():
         print(f"{name:24} {found}")
     if chosen.json:

@@ -166,11 +166,15 @@ class Publication:
 
     `live` says whether requests that name no version are answered by it from then on; publishing a loaded version
     again only makes it live. Versions are labels like `v3`; a label names the same bytes for ever.
+
+    `known`: an engine before this one had loaded it. Where there is no room for all, it need not be read before
+    somebody asks for it.
     """
 
     version: str
     weights: WeightsRef | None = None
     live: bool = True
+    known: bool = False
 
     @property
     def sha256(self) -> str:

@@ -40,7 +40,7 @@ class KeyTerms:
         for name, value in raw.items():
             require(name in known, f"a key's terms are {', '.join(known)}; got {name!r}")
             require(isinstance(value, int | float) and not isinstance(value, bool), f"{name} must be a number")
-        return cls(**raw)  # type: ignore[arg-type]
+        return cls(**raw)
 
 
 def terms_of_user(keys: Iterable[KeyTerms]) -> KeyTerms:

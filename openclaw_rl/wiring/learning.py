@@ -233,6 +233,7 @@ def make_train_loop(
         settings,
         batch_size=at_tasks.batch_size,
         max_wait_s=None if training.max_wait_s is None else training.task_wait_s,
+        max_line_share=1.0,
         waits_from_newest=True,
         training=at_tasks.model_dump(mode="json"),
     )

@@ -142,7 +142,7 @@ def test_prometheus_asks_for_the_metrics_by_a_name_that_is_served() -> None:
     assert name in served
     assert name in compose["services"]
     assert int(port) == Config().gateway.port
-    assert job["metrics_path"] in describe()["paths"]  # type: ignore[operator]
+    assert job["metrics_path"] in describe()["paths"]
 
 
 def test_the_pod_is_one_and_is_asked_and_stopped_as_it_must_be(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_pod_is_one_and_is_asked_and_stopped_as_it_must_be(tmp_path: Path) -
     paths = describe()["paths"]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert asked["path"] in paths  # type: ignore[operator]
+        assert asked["path"] in paths
         assert asked["httpHeaders"] == [{"name": "Host", "value": "localhost"}], "another Host is refused"
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert set(mounts) == {volume["name"] for volume in pod["volumes"]}

@@ -250,8 +250,9 @@ class EmbeddedEngine:
             if version not in loaded and version in self._retired:
                 admit_publication(publication, self._retired)  # its keys and values may still be in the cache
             if admit_publication(publication, loaded):
-                await self._pages.take(publication)
-                self._pages.give_back(version)
+                if not (publication.known and self._pages.is_full):
+                    await self._pages.take(publication)
+                    self._pages.give_back(version)
                 self._versions[version] = _Version(publication)
             if publication.live:
                 self._live = version

@@ -65,6 +65,10 @@ class Pages(Generic[W]):
         """What is in memory, the one used longest ago first."""
         return tuple(self._pages)
 
+    @property
+    def is_full(self) -> bool:
+        return len(self._pages) >= self._most
+
     async def take(self, publication: Publication) -> W:
         """The weights of a version, which stay in memory until `give_back`."""
         return (await self._taken(publication)).weights

@@ -61,7 +61,8 @@ class Ledger:
         """
         if self._published:
             _log.info("the new worker loads what was published", extra={"versions": [*self._published]})
-        there = {label for label, known in tuple(self._published.items()) if await self._tell(engine, known)}
+        published = tuple(self._published.items())
+        there = {label for label, known in published if await self._tell(engine, replace(known, known=True))}
         for version in reversed(tuple(self._live)):
             if version in there and await self._tell(engine, replace(self._published[version], live=True)):
                 break

@@ -297,12 +297,15 @@ def publication_from_json(raw: Json) -> Publication:
     version, weights = _text("version", raw), raw["weights"]
     if weights is None:  # the base has none of its own; whether that fits is the engine's to say
         return Publication(version=version, live=live)
+    known = raw.get("known", False)
+    if not isinstance(known, bool):
+        raise EngineRefused(f"known must be true or false, got {known!r}")
     weights = _object(weights)
     try:
         ref = WeightsRef(uri=_text("uri", weights), sha256=_text("sha256", weights, may_be_empty=True))
     except ValueError as error:
         raise EngineRefused(f"weights: {error}") from error
-    return Publication(version=version, weights=ref, live=live)
+    return Publication(version=version, weights=ref, live=live, known=known)
 
 
 def version_from_json(raw: Json) -> str:

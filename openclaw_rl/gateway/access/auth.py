@@ -32,6 +32,8 @@ class KeyRing:
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self._keys: dict[bytes, ApiKey] = {}
+        self._terms: defaultdict[str, dict[str, KeyTerms]] = defaultdict(dict)
+        """By user and key, as they are asked for with every request."""
         self._at_work: dict[str, AtWork] = {}
         self._visits: defaultdict[str, set[Visit]] = defaultdict(set)
         for key in keys:
@@ -41,6 +43,7 @@ class KeyRing:
         """`at_work`: the key is that of an attempt at a task."""
         if key.revoked_at is None:
             self._keys[key.digest] = key
+            self._terms[key.user][key.id] = key.terms
             if at_work is not None:
                 self._at_work[key.id] = at_work
 
@@ -48,18 +51,22 @@ class KeyRing:
         """A key has other terms from its next request on; False if there is none of that id."""
         found = [digest for digest, key in self._keys.items() if key.id == key_id]
         for digest in found:
-            self._keys[digest] = replace(self._keys[digest], terms=terms)
+            key = self._keys[digest] = replace(self._keys[digest], terms=terms)
+            self._terms[key.user][key_id] = terms
         return bool(found)
 
     def terms_of(self, user: str) -> KeyTerms:
         """What the keys of a user say of him together."""
-        return terms_of_user(key.terms for key in self._keys.values() if key.user == user)
+        return terms_of_user(self._terms[user].values()) if user in self._terms else KeyTerms()
 
     def remove(self, key_id: str) -> bool:
         """Closes the door for a key, and sends out whoever came in with it; False if there is none of that id."""
         found = [digest for digest, key in self._keys.items() if key.id == key_id]
         for digest in found:
-            del self._keys[digest]
+            user = self._keys.pop(digest).user
+            self._terms[user].pop(key_id)
+            if not self._terms[user]:
+                del self._terms[user]
         self._at_work.pop(key_id, None)
         for visit in tuple(self._visits.get(key_id, ())):
             visit.end()

@@ -464,11 +464,32 @@ async def test_versions_beyond_the_room_are_brought_back_when_they_are_asked_for
     changed.add(gone)
     with pytest.raises(EngineRefused, match="checksum differs"):
         await whole(engine, ask(PROMPT, version=gone, max_tokens=5))
-    assert len(engine.in_memory) == 1, "room was made for it"
+    assert [*engine.in_memory] == ["v1"], "room was made for it"
     await engine.retire(gone)
     await engine.retire(engine.in_memory[0])
-    assert engine.in_memory == ()
+    assert [*engine.in_memory] == []
     assert engine.num_requests == 0
+    await engine.close()
+
+
+async def test_what_an_engine_before_had_loaded_is_read_when_it_is_asked_for_if_room_is_short() -> None:
+    """So a new worker with a thousand versions is ready in a moment."""
+    read: list[str] = []
+
+    def load(publication: Publication) -> EngineWeights:
+        read.append(publication.version)
+        return rig.weights(publication.version)
+
+    engine = make(load=load, max_adapters=2)
+    for number in range(1, 6):
+        await engine.publish(replace(publication(f"v{number}", live=False), known=True))
+    assert read == ["v1", "v2"]
+    assert len((await engine.state()).versions) == 6
+    answer = await whole(engine, ask(PROMPT, version="v5", max_tokens=4))
+    check(answer, PROMPT)
+    assert read == ["v1", "v2", "v5"]
+    await engine.publish(publication("v6", live=False))
+    assert read[-1] == "v6", "what nobody had loaded before is read at once"
     await engine.close()
 
 

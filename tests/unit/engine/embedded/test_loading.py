@@ -294,3 +294,40 @@ async def test_the_embedded_model_answers_as_transformers_does_with_either_kind_
         plain = plain_logprobs(oracle, prompt, answer.token_ids, 1.0).max(-1).values
         assert answer.logprobs == pytest.approx(plain.tolist(), abs=2e-4)
         await engine.close()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+async def test_a_version_that_left_memory_is_proved_by_its_bytes_before_it_answers_again(
+    family: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    """Real checkpoints of two people, and room for one: the same answers as before, and none from changed bytes."""
+    engine = load_engine(folders[family], options(max_adapters=1))
+    arch = Architecture.from_config(json.loads((folders[family] / "config.json").read_text()))
+    assert arch is not None
+    published: list[Publication] = []
+    for number in (1, 2):
+        made = AdapterWeights.random(
+            arch, rank=4, alpha=8.0, seed=number, b_std=0.2, device=torch.device("cpu"), dtype=torch.float32
+        )
+        made.save(tmp_path / f"v{number}")
+        weights = folder_ref(str(tmp_path / f"v{number}"), folder_sha256(tmp_path / f"v{number}"))
+        published.append(Publication(version=f"v{number}", weights=weights, live=False))
+
+    async def greedy(label: str) -> tuple[float, ...]:
+        return (await whole(engine, ask(PROMPTS[0], version=label, max_tokens=6, temperature=0.0, salt=""))).logprobs
+
+    said: dict[str, tuple[float, ...]] = {}
+    for one in published:
+        await engine.publish(one)
+        said[one.version] = await greedy(one.version)
+    assert said["v1"] != said["v2"]
+    for label in ("v1", "v2", "v1"):
+        assert engine.in_memory != (label,)
+        assert await greedy(label) == pytest.approx(said[label], abs=1e-5)
+        assert engine.in_memory == (label,)
+    shutil.copy(tmp_path / "v1" / "adapter_model.safetensors", tmp_path / "v2" / "adapter_model.safetensors")
+    with pytest.raises(EngineRefused, match="checksum") as refusal:
+        await greedy("v2")
+    assert refusal.value.code == "checksum_mismatch"
+    assert await greedy("v1") == pytest.approx(said["v1"], abs=1e-5)
+    await engine.close()

@@ -286,6 +286,7 @@ def test_a_publication_survives_the_wire() -> None:
         "version": "v3",
         "weights": {"uri": "file:/weights/v3", "sha256": "ab" * 32},
         "live": False,
+        "known": False,
     }
     assert wire.publication_from_json(raw) == PUBLICATION
     del raw["live"]

@@ -9,7 +9,7 @@ import pytest
 from openclaw_rl.errors import RequestError
 from openclaw_rl.gateway.access.auth import KeyRing, new_key
 from openclaw_rl.gateway.access.quotas import Quotas
-from openclaw_rl.types import ApiKey, KeyTerms
+from openclaw_rl.types import ApiKey, Json, KeyTerms
 
 ANN, _ = new_key("ann", 1.0)
 BOB, _ = new_key("bob", 1.0, terms=KeyTerms(requests_per_minute=2))
@@ -109,11 +109,16 @@ def test_several_keys_of_one_user_speak_for_him_together() -> None:
         ring.add(new_key("cy", 1.0, terms=terms)[0])
     assert ring.terms_of("cy") == KeyTerms(weight=2.0, training_share=0.25)
     assert ring.terms_of("nobody") == KeyTerms()
+    for key in [*ring._keys.values()]:
+        ring.change(key.id, KeyTerms(weight=3.0))
+        assert ring.terms_of("cy").weight == 3.0
+        ring.remove(key.id)
+    assert ring.terms_of("cy") == KeyTerms()
 
 
 @pytest.mark.parametrize(
     "raw", [{"weight": 0}, {"training_share": 1.5}, {"requests_per_minute": -1}, {"speed": 1}, {"weight": "much"}]
 )
-def test_terms_that_mean_nothing_are_refused(raw: dict[str, object]) -> None:
+def test_terms_that_mean_nothing_are_refused(raw: dict[str, Json]) -> None:
     with pytest.raises(ValueError):
-        KeyTerms.from_json(raw)  # type: ignore[arg-type]
+        KeyTerms.from_json(raw)

@@ -477,8 +477,10 @@ class Forgetful(ScriptedEngine):
     """Cannot bring back the version that it is asked for."""
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        raise EngineRefused("version v0: /secret/place has another checksum", code="checksum_mismatch")
-        yield
+        if request.request_id:
+            raise EngineRefused("version v0: /secret/place has another checksum", code="checksum_mismatch")
+        async for delta in super().generate(request):
+            yield delta
 
 
 async def test_a_version_that_cannot_be_read_any_more_is_told_of_and_the_client_may_come_again(
