@@ -3,7 +3,7 @@
 Weights are random, in the shape of the embedded model on a CPU and of one with 1.1 billion on a GPU. The same step, of
 eight conversations and two epochs, by the local trainer and by so many ranks as there are GPUs; on a CPU by two, with
 half of its threads each. Memory is what a process has for itself once the step is done (RssAnon: mapped files and
-what idle torch takes are left out); on a CPU the local trainer maps its frozen weights, and ranks have copies of theirs.
+what idle torch takes are left out). On a CPU the local trainer maps its frozen weights; ranks have copies of theirs.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _samples(number: int) -> Sequence[Sample]:
 def _random_model(folder: Path) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    shape = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
+    shape: dict[str, Any] = {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30}
     shape |= {"num_attention_heads": 9, "num_key_value_heads": 3, "vocab_size": 49152}
     if torch.cuda.is_available():
         shape = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
@@ -148,7 +148,8 @@ def _random_model(folder: Path) -> Path:
     torch.manual_seed(0)
     dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     config = LlamaConfig(**shape, tie_word_embeddings=True, max_position_embeddings=4096)
-    LlamaForCausalLM(config).to(dtype).save_pretrained(folder)
+    model: Any = LlamaForCausalLM(config)
+    model.to(dtype).save_pretrained(folder)
     return folder
 
 

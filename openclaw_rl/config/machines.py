@@ -101,8 +101,8 @@ def _many_processes(config: Config, *, named: Callable[[str], str]) -> Iterator[
     for name in ("node_rank", "master_addr", "master_port"):
         if training.nnodes == 1 and (value := getattr(training, name)) not in _TAKES[name]:
             yield (
-                f"{named(f'training.{name}')} = {value}: there is one machine; set {named('training.nnodes')} to how many "
-                f"train together, or {_ADVICE[name]}"
+                f"{named(f'training.{name}')} = {value}: there is one machine; set {named('training.nnodes')} to how "
+                f"many train together, or {_ADVICE[name]}"
             )
 
 

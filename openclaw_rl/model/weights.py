@@ -257,7 +257,9 @@ def save_part(tensors: Mapping[str, Tensor], folder: Path, *, number: int, num_p
 
 
 def save_index(folder: Path, arch: Architecture, parts: Sequence[Collection[str]], *, itemsize: int) -> None:
-    """Says which tensor is in which of the parts."""
+    """Says which tensor is in which of the parts; one part needs nobody who says so."""
+    if len(parts) == 1:
+        return
     where = {name: _part_name(number, len(parts)) for number, names in enumerate(parts) for name in names}
     total = sum(math.prod(shape) for shape in _shapes(arch).values()) * itemsize
     index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
@@ -265,7 +267,7 @@ def save_index(folder: Path, arch: Architecture, parts: Sequence[Collection[str]
 
 
 def _part_name(number: int, num_parts: int) -> str:
-    return f"model-{number + 1:05}-of-{num_parts:05}.safetensors"
+    return "model.safetensors" if num_parts == 1 else f"model-{number + 1:05}-of-{num_parts:05}.safetensors"
 
 
 def _named(weights: Weights, arch: Architecture) -> Iterator[tuple[str, Tensor]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("use_lora", [True, False])
 async def test_the_step_is_that_of_one_process(tmp_path: Path, dtype: str, use_lora: bool) -> None:
-    model, changes = build_tiny_model(tmp_path / "model"), {"use_lora": use_lora, "learning_rate": 1e-2}
+    model = build_tiny_model(tmp_path / "model")
+    changes: dict[str, Any] = {"use_lora": use_lora, "learning_rate": 1e-2}
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

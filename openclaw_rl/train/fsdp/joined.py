@@ -55,6 +55,7 @@ class JoinedTrainer(OrderingTrainer):
         self._options = dict(options)
         self._listen = listen
         self._key_file = key_file
+        self._key = _key_of(key_file)  # at once: whoever starts the processes copies it
         self._world_size = world_size
         self._server: asyncio.Server | None = None
         self._group: tuple[StreamReader, StreamWriter] | None = None
@@ -79,34 +80,29 @@ class JoinedTrainer(OrderingTrainer):
         """Lets groups join from now on."""
         if self._server is not None:
             return
-        key = await asyncio.to_thread(_key_of, self._key_file)
-
-        async def greeted(reader: StreamReader, writer: StreamWriter) -> None:
-            await self._greet(key, reader, writer)
-
         try:
-            self._server = await self._serve(greeted)
+            self._server = await self._serve()
         except OSError as error:
             raise TrainError(f"nobody can join at {self._listen} ({error}); set training.listen to another") from error
         _log.info("trainers join here", extra={"address": self._listen, "key_file": str(self._key_file)})
 
-    async def _serve(self, greeted: object) -> asyncio.Server:
+    async def _serve(self) -> asyncio.Server:
         place = parse_address(self._listen)
         if isinstance(place, Path):
             await asyncio.to_thread(_clear, place)
-            server = await asyncio.start_unix_server(greeted, path=place, limit=_MAX_LINE)  # type: ignore[arg-type]
+            server = await asyncio.start_unix_server(self._greet, path=place, limit=_MAX_LINE)
             await asyncio.to_thread(place.chmod, 0o600)
             return server
-        return await asyncio.start_server(greeted, *place, limit=_MAX_LINE)  # type: ignore[arg-type]
+        return await asyncio.start_server(self._greet, *place, limit=_MAX_LINE)
 
-    async def _greet(self, key: str, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _greet(self, reader: StreamReader, writer: StreamWriter) -> None:
         """A stranger becomes the group that trains, or is told why not."""
         try:
             async with asyncio.timeout(_GREETING_S):
                 nonce = secrets.token_hex(16)
                 await _say(writer, {"nonce": nonce})
                 said = json.loads(await reader.readline() or b"{}")
-            if (why := self._objection(said, key, nonce)) is not None:
+            if (why := self._objection(said, nonce)) is not None:
                 _log.warning("a trainer was refused: %s", why)
                 await _say(writer, {"refused": why})
             else:
@@ -125,9 +121,9 @@ class JoinedTrainer(OrderingTrainer):
             with suppress(OSError):
                 await writer.wait_closed()
 
-    def _objection(self, said: Mapping[str, object], key: str, nonce: str) -> str | None:
+    def _objection(self, said: Mapping[str, object], nonce: str) -> str | None:
         proof = said.get("proof")
-        if not isinstance(proof, str) or not hmac.compare_digest(proof, prove(key, nonce)):
+        if not isinstance(proof, str) or not hmac.compare_digest(proof, prove(self._key, nonce)):
             return f"the key is another; give --key-file a copy of {self._key_file}"
         if said.get("format") != FORMAT:
             return (

@@ -20,7 +20,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from openclaw_rl.errors import TrainError
 from openclaw_rl.train.worker.crew import Crew
@@ -37,14 +36,10 @@ class SomeRows:
 
 def rows_of(tensor: Tensor) -> Tensor | SomeRows:
     """What this process has of a tensor."""
-    if not isinstance(tensor, DTensor):
+    if (sharded := _sharded(tensor)) is None:
         return tensor.detach()
-    local, total = tensor.to_local().detach(), tensor.shape[0]
-    return SomeRows(
-        tensor=local,
-        first=_first_row(total, tensor.device_mesh.get_local_rank(), tensor.device_mesh.size()),
-        total=total,
-    )
+    total = tensor.shape[0]
+    return SomeRows(tensor=sharded.to_local().detach(), first=_my_first_row(sharded), total=total)
 
 
 def save_shard(folder: Path, name: str, tensors: Mapping[str, Tensor | SomeRows], crew: Crew) -> None:
@@ -94,12 +89,14 @@ class Saved:
 
     def take(self, name: str, like: Tensor | None = None) -> Tensor:
         """A tensor, whole, or cut as `like` is where this is a DTensor."""
-        if not isinstance(like, DTensor):
+        if like is None or (sharded := _sharded(like)) is None:
             return self._rows(name, 0, None)
-        mesh, mine = like.device_mesh, like.to_local()
-        first = _first_row(like.shape[0], mesh.get_local_rank(), mesh.size())
+        mine, first = sharded.to_local(), _my_first_row(sharded)
         local = self._rows(name, first, first + len(mine)).to(like.device) if len(mine) else torch.empty_like(mine)
-        return DTensor.from_local(local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
+        cut: Tensor = type(sharded).from_local(
+            local, sharded.device_mesh, sharded.placements, run_check=False, shape=like.shape, stride=like.stride()
+        )
+        return cut
 
     def _rows(self, name: str, first: int, end: int | None) -> Tensor:
         try:
@@ -124,9 +121,15 @@ class Saved:
         return torch.cat(pieces)
 
 
-def _first_row(total: int, number: int, size: int) -> int:
-    """Where a member's rows begin: as `torch.chunk` cuts, which FSDP follows."""
-    return min(total, number * -(-total // size))
+def _sharded(tensor: Tensor) -> Any:
+    """The tensor as a DTensor; None if it is none. By what it can, as importing that class takes half a second."""
+    return tensor if hasattr(tensor, "to_local") else None
+
+
+def _my_first_row(sharded: Any) -> int:
+    """Where this process's rows begin: as `torch.chunk` cuts, which FSDP follows."""
+    total, mesh = sharded.shape[0], sharded.device_mesh
+    return int(min(total, mesh.get_local_rank() * -(-total // mesh.size())))
 
 
 def _shard_name(name: str, number: int, size: int) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +34,8 @@ from tests.factories.orders import exercise, order, sample, settings
 from tests.factories.torch_trainers import new_trainer
 from tests.tiny import build_tiny_model
 
+pytestmark = pytest.mark.timeout(300)
+
 UPDATE_TOLERANCE, METRIC_TOLERANCE = 1e-3, 1e-4
 LORA: dict[str, object] = {
     "teacher": "ema",
@@ -43,6 +45,15 @@ LORA: dict[str, object] = {
     "gradient_accumulation_steps": 2,
 }
 FULL: dict[str, object] = {"use_lora": False, "learning_rate": 1e-3, "use_gradient_checkpointing": True}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As each rank has: two that wait for each other, beside processes that compute, take many times as long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +76,9 @@ def given(folder: Path, number: int, **changes: object) -> StepOrder:
     made, _ = order(folder, number, *samples(number), parent=parent, **changes)
     if not changes.get("use_lora", True):
         return made
-    return replace(made, anchors=((1, 40, 41, 42),), exercises=(exercise(),), stop_token_ids=(2,))
+    return replace(
+        made, anchors=((1, 40, 41, 42),), exercises=(exercise(),), stop_token_ids=tuple(range(2, 400))
+    )  # soon
 
 
 def weights(folder: Path, number: int) -> dict[str, Tensor]:
