@@ -13,7 +13,7 @@ from openclaw_rl.model.files import ModelFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class EngineFigures:
     """What decides between engines. Tokens are those of all streams together, times are milliseconds."""
 
     embedded_8: float
@@ -29,7 +29,7 @@ class Measured:
     """Answers that it decodes in one CUDA graph."""
 
 
-MEASURED = Measured(
+MEASURED = EngineFigures(
     embedded_8=194,
     vllm_8=60,
     embedded_ttft=90,
