@@ -22,7 +22,7 @@ from statistics import median
 
 import torch
 
-from benchmarks.engines import architecture, has_gpu, open_engine, prompt_ids
+from benchmarks.embedded import architecture, has_gpu, open_engine, prompt_ids
 from benchmarks.load import percentile
 from benchmarks.scale import Chosen
 from openclaw_rl.engine.embedded.engine import EmbeddedEngine

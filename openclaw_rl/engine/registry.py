@@ -6,7 +6,7 @@ like those of `worker/hosts.py`, a section of settings, and one line in `ENGINES
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -64,6 +64,26 @@ def check_engine(config: EngineConfig) -> None:
             f"engine.urls attaches to servers, and {config.type} is an engine that is started here: engine.replicas "
             f"starts several; engine.type={able} can be attached to"
         )
+
+
+def second_engine(config: EngineConfig, gpu_ids: Sequence[int]) -> EngineConfig:
+    """One of the same kind for other weights, started here: what names the place of the first is not its.
+
+    Beside servers that run already it is the embedded one. Without `gpu_ids` it shares the first GPU.
+    """
+    gpus = tuple(gpu_ids) or config.gpu_ids[:1]
+    place = {"url": None, "urls": (), "port": 0, "api_key": None, "served_model": None, "adapter_dir": None}
+    spread = {"tensor_parallel": max(1, len(gpus))}
+    return config.model_copy(
+        update={
+            **place,
+            "type": "embedded" if config.url is not None or config.urls else config.type,
+            "replicas": 1,
+            "gpu_ids": gpus,
+            "vllm": config.vllm.model_copy(update=spread),
+            "sglang": config.sglang.model_copy(update=spread),
+        }
+    )
 
 
 def start_timeout_s(config: EngineConfig) -> float:

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from openclaw_rl.config import Config, EngineConfig, TrainingConfig
+from openclaw_rl.config import Config, TrainingConfig
 from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.practice import Practice
 from openclaw_rl.credit.registry import CreditSettings
 from openclaw_rl.credit.samples import within_caps
-from openclaw_rl.engine.registry import capabilities_of, make_host
+from openclaw_rl.engine.registry import capabilities_of, make_host, second_engine
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.evaluation.exam import Examiner
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -66,32 +66,14 @@ from openclaw_rl.types import (
 from openclaw_rl.wiring.foundation import Foundation
 
 
-def judge_engine(config: Config) -> EngineConfig:
-    """A second engine of the same kind, started here: what names the place of the served one is not the judge's. Beside
-    servers that run already it is the embedded one."""
-    engine = config.engine
-    gpu_ids = config.evaluation.judge_gpu_ids or engine.gpu_ids[:1]
-    place = {"url": None, "urls": (), "port": 0, "api_key": None, "served_model": None, "adapter_dir": None}
-    spread = {"tensor_parallel": max(1, len(gpu_ids))}
-    return engine.model_copy(
-        update={
-            **place,
-            "type": "embedded" if engine.url is not None or engine.urls else engine.type,
-            "replicas": 1,
-            "gpu_ids": gpu_ids,
-            "vllm": engine.vllm.model_copy(update=spread),
-            "sglang": engine.sglang.model_copy(update=spread),
-        }
-    )
-
-
 async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Renderer]:
     """The engine on the weights of the model judge."""
     path = config.evaluation.judge_path
     assert path is not None, "check_judge has seen it"
     files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
     renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    return make_host(judge_engine(config), files, sockets / "judge.sock", name="judge engine"), renderer
+    second = second_engine(config.engine, config.evaluation.judge_gpu_ids)
+    return make_host(second, files, sockets / "judge.sock", name="judge engine"), renderer
 
 
 def make_judge_loop(config: Config, lessons: LearningStore, judges: Sequence[Judge], metrics: Metrics) -> JudgeLoop:

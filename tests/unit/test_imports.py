@@ -35,12 +35,12 @@ LAYERS: tuple[frozenset[str], ...] = (
 
 _TORCH_ROOMS = {
     "engine.embedded": "cache engine fallback loading runner sampling scheduler",
-    "engine.embedded.cpu": "quantised tile_kernel",
+    "engine.embedded.cpu": "adapters quantised tile_kernel",
     "engine.embedded.cuda": "adapters decode_step graph_runner graphs",
     "model": "adapter elementwise foreign foreign_adapter network product weights",
     "train.fsdp": "network ranks students",
     "train.worker": "checkpoint crew critic form shards speaking step student teacher trainer",
-    "train.passes": "activations fallback lora memory plain reader rooms",
+    "train.passes": "activations fallback lora memory plain reader rooms served",
     "train.head": "chunks rows",
     "train.objective": "aggregate custom distillation hints hybrid penalties policy rows sample values",
     "train.tree": "attention kernels past",

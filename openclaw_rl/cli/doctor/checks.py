@@ -14,6 +14,7 @@ from openclaw_rl.cli.connect.clients import BIG_MODEL, Client
 from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
+from openclaw_rl.engine.advice import Advice
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.store import OLDEST_SQLITE, PostgresFacts
 from openclaw_rl.store.audit import Audited
@@ -199,6 +200,11 @@ def check_engine(engine: EngineConfig) -> CheckResult:
     if limit is not None and name not in limit.takes:
         return broken("engine", f"engine.type = {name}: {limit.why}", limit.advice)
     return ok("engine", name)
+
+
+def check_advice(advice: Advice) -> CheckResult:
+    """Which engine suits this machine and this model."""
+    return remark("advice", advice.text, advice.remedy) if advice.remedy else ok("advice", advice.text)
 
 
 def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> CheckResult:

@@ -19,10 +19,11 @@ from openclaw_rl.cli.client import GatewayClient
 from openclaw_rl.cli.connect.clients import CLIENTS
 from openclaw_rl.cli.connect.records import connected
 from openclaw_rl.cli.doctor import checks, probes
-from openclaw_rl.cli.doctor.advice import advise
 from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config, StoreConfig
+from openclaw_rl.engine.advice import advise
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
+from openclaw_rl.engine.registry import capabilities_of
 from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
@@ -100,8 +101,9 @@ def examine(config: Config) -> Iterator[CheckResult]:
 
     gpus = probes.gpus_of_driver()
     yield checks.check_gpu(gpus, probes.torch_facts(), engine)
-    if engine.type != "scripted":
-        yield advise(engine, model.files, probes.gpu_bytes(gpus), is_ours=probes.is_ours(model.files))
+    if capabilities_of(engine).has_weights:
+        advice = advise(engine, model.files, probes.gpu_bytes(gpus), is_ours=probes.is_ours(model.files))
+        yield checks.check_advice(advice)
     yield checks.check_bfloat16(why_not_bfloat16(), engine)
 
 

@@ -17,12 +17,13 @@ import platform
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from openclaw_rl.engine.foreign.adapters import AdapterFolders, LoadedVersion
 from openclaw_rl.engine.foreign.dialect import COLDEST, Asking, ServerDialect, ServerFacts
+from openclaw_rl.engine.foreign.places import Places
 from openclaw_rl.engine.foreign.probing import (
     HEALTH,
     check_model,
@@ -54,9 +55,6 @@ _log = logging.getLogger(__name__)
 _LOOK_S = 30.0
 """How long a server may be too busy to say that it is there."""
 _CLOSE_S = 10.0
-_SHARE = 4
-"""One in so many places is for what nobody waits for. Servers of others let a person go first in line, and never take a
-place from who has one: a gate that had all of them made a person wait for its answers."""
 
 
 class ForeignEngine:
@@ -84,8 +82,7 @@ class ForeignEngine:
         self._model = model
         self._folders = AdapterFolders(folder)
         self._max_requests = max_active + max_queued
-        self._places = asyncio.Semaphore(max(1, max_active // _SHARE))
-        """Of background requests, and of each sequence that is scored."""
+        self._places = Places(max_active)
         self._max_rank = max_rank
         self._is_ours = is_ours
         self._served_model = served_model
@@ -199,11 +196,16 @@ class ForeignEngine:
                 code="queue_full",
             )
         version = self._versions[label]
-        place = self._places if request.priority >= BACKGROUND else nullcontext()
         stamp = self._turns.stamp(request.party, request.weight)
+        is_background = request.priority >= BACKGROUND
         request = replace(request, priority=_in_turn(request.priority, stamp))
-        with self._holding(version):
-            async with place, self._telling_death(), aclosing(self._answer(request, version, max_tokens)) as deltas:
+        async with AsyncExitStack() as held:
+            held.enter_context(self._holding(version))
+            if is_background:
+                await held.enter_async_context(self._places.of_background())
+            else:
+                held.enter_context(self._places.of_person())
+            async with self._telling_death(), aclosing(self._answer(request, version, max_tokens)) as deltas:
                 async for delta in deltas:
                     self._turns.begun(stamp)
                     yield delta
@@ -236,7 +238,7 @@ class ForeignEngine:
         salt = self._salt(request.cache_salt)
 
         async def one(number: int) -> Scored:
-            async with self._places, self._telling_death():
+            async with self._places.of_background(), self._telling_death():
                 raw = await self._send(
                     self._dialect.score(request, number, model=version.name, base=self._base, salt=salt)
                 )

@@ -104,7 +104,8 @@ class Keeper:
         if found and not self._reason and _NO_REASON not in line:
             self._reason = found[1][:_MAX_REASON]
         level = _LEVEL.search(line[:80])
-        _say(line, _LEVELS[level[1]] if level else "debug")
+        # What is told to end complains of what ended before it.
+        _say(line, _LEVELS[level[1]] if level and not self._told else "debug")
 
 
 def _say(event: str, level: str, **facts: object) -> None:

@@ -40,10 +40,17 @@ def check_pool(config: EngineConfig) -> None:
         )
     if twice := {url for url in config.urls if config.urls.count(url) > 1}:
         raise ConfigError(f"engine.urls names {_place(sorted(twice)[0])} twice; each server counts once")
-    if config.gpu_ids and config.replicas > 1 and len(config.gpu_ids) != config.replicas:
+    each = _gpus_of_one(config)
+    if config.gpu_ids and config.replicas > 1 and len(config.gpu_ids) != config.replicas * each:
+        many = "a GPU" if each == 1 else f"{each} GPUs"
         raise ConfigError(
-            f"engine.replicas={config.replicas} engines need a GPU each, and engine.gpu_ids names "
-            f"{len(config.gpu_ids)}; name as many GPUs as there are engines"
+            f"engine.replicas={config.replicas} engines need {many} each, and engine.gpu_ids names "
+            f"{len(config.gpu_ids)}; name {config.replicas * each} GPUs"
+        )
+    if config.gpu_ids and len(config.gpu_ids) < each:
+        raise ConfigError(
+            f"engine.{config.type}.tensor_parallel={each} spreads layers over {each} GPUs, and engine.gpu_ids names "
+            f"{len(config.gpu_ids)}; name all of them"
         )
     if config.replicas > 1 and not config.gpu_ids and config.device != "cpu" and _NVIDIA.exists():
         raise ConfigError(
@@ -54,7 +61,7 @@ def check_pool(config: EngineConfig) -> None:
 
 def replicas(config: EngineConfig, *, num_cores: int, free_bytes: int) -> list[EngineConfig]:
     """The settings of each engine of ours."""
-    num = config.replicas
+    num, each = config.replicas, _gpus_of_one(config)
     num_threads = config.threads or num_cores
     kv_bytes = config.kv_bytes
     if kv_bytes is None and not config.gpu_ids:
@@ -65,11 +72,17 @@ def replicas(config: EngineConfig, *, num_cores: int, free_bytes: int) -> list[E
                 "replicas": 1,
                 "threads": max(1, num_threads // num + (place < num_threads % num)),
                 "kv_bytes": kv_bytes,
-                "gpu_ids": config.gpu_ids[place : place + 1],
+                "gpu_ids": config.gpu_ids[place * each : (place + 1) * each],
             }
         )
         for place in range(num)
     ]
+
+
+def _gpus_of_one(config: EngineConfig) -> int:
+    """Over how many GPUs each engine is spread."""
+    spread = {"vllm": config.vllm.tensor_parallel, "sglang": config.sglang.tensor_parallel}
+    return spread.get(config.type, 1)
 
 
 MakeHost = Callable[[EngineConfig, Path, str], EngineHost]

@@ -147,13 +147,25 @@ def test_each_of_several_engines_gets_a_gpu() -> None:
     config = EngineConfig(replicas=2, gpu_ids=(4, 6), threads=1)
     each = replicas(config, num_cores=64, free_bytes=1 << 40)
     assert [(one.gpu_ids, one.kv_bytes, one.threads) for one in each] == [((4,), None, 1), ((6,), None, 1)]
+    spread = {"type": "vllm", "replicas": 2, "gpu_ids": (4, 5, 6, 7), "vllm": {"tensor_parallel": 2}}
+    config = EngineConfig.model_validate(spread)
+    check_engine(config)
+    assert [one.gpu_ids for one in replicas(config, num_cores=8, free_bytes=1 << 30)] == [(4, 5), (6, 7)]
     assert [one.kv_bytes for one in replicas(EngineConfig(replicas=2, kv_bytes=7), num_cores=1, free_bytes=1)] == [7, 7]
 
 
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"replicas": 2, "gpu_ids": (0, 1, 2)}, "name as many GPUs as there are engines"),
+        ({"replicas": 2, "gpu_ids": (0, 1, 2)}, "need a GPU each, and engine.gpu_ids names 3; name 2 GPUs"),
+        (
+            {"type": "vllm", "replicas": 2, "gpu_ids": (0, 1), "vllm": {"tensor_parallel": 2}},
+            "need 2 GPUs each, and engine.gpu_ids names 2; name 4 GPUs",
+        ),
+        (
+            {"type": "sglang", "gpu_ids": (0,), "sglang": {"tensor_parallel": 2}},
+            "engine.sglang.tensor_parallel=2 spreads layers over 2 GPUs, and engine.gpu_ids names 1",
+        ),
         ({"replicas": 2, "urls": ("http://a", "http://b")}, "give one of both"),
         ({"urls": ("http://me:secret@a:1/x", "http://me:secret@a:1/x")}, r"names a:1/x twice"),
         ({"type": "vllm", "url": "http://a:1", "urls": ("http://b:1",)}, "give one of both"),

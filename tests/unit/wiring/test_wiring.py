@@ -13,7 +13,7 @@ import torch
 
 from openclaw_rl import pipeline
 from openclaw_rl.config import EngineConfig, load_config
-from openclaw_rl.engine.registry import ENGINES, check_engine
+from openclaw_rl.engine.registry import ENGINES, check_engine, second_engine
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.model.files import resolve_model
 from openclaw_rl.protocols import Renderer
@@ -22,7 +22,7 @@ from openclaw_rl.store import SqliteStore
 from openclaw_rl.train.worker.trainer import TorchTrainer
 from openclaw_rl.types import Candidate, Step, Version
 from openclaw_rl.wiring.foundation import Foundation, check_settings, model_id_of
-from openclaw_rl.wiring.learning import judge_engine, make_rehearsal, make_train_loop, make_trainer
+from openclaw_rl.wiring.learning import make_rehearsal, make_train_loop, make_trainer
 from openclaw_rl.wiring.serving import make_serving
 from tests.factories.orders import sample
 from tests.tiny import build_tiny_model
@@ -55,7 +55,7 @@ def test_two_checkpoints_under_one_name_are_two_models(tmp_path: Path) -> None:
 def test_the_judges_engine_is_none_that_is_served(served: list[str], kind: str) -> None:
     config = load_config(env={}, overrides=[*served, "evaluation.judge_path=/prm", "model.name=m"]).config
     check_settings(config, learn=True)
-    one, plain = judge_engine(config), EngineConfig()
+    one, plain = second_engine(config.engine, config.evaluation.judge_gpu_ids), EngineConfig()
     for name in ("url", "urls", "port", "api_key", "served_model", "adapter_dir", "replicas"):
         assert getattr(one, name) == getattr(plain, name)
     check_engine(one)
@@ -63,7 +63,7 @@ def test_the_judges_engine_is_none_that_is_served(served: list[str], kind: str) 
     assert one.gpu_ids == config.engine.gpu_ids[:1]
     assert one.vllm.tensor_parallel == 1
     config = load_config(env={}, overrides=[*served, "evaluation.judge_path=/prm", "evaluation.judge_gpu_ids=3"]).config
-    assert judge_engine(config).gpu_ids == (3,)
+    assert second_engine(config.engine, config.evaluation.judge_gpu_ids).gpu_ids == (3,)
 
 
 def test_the_loop_table_names_the_loops_that_run() -> None:

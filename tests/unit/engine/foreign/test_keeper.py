@@ -25,6 +25,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): ...
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
+COMPLAIN = """
+import http.server, signal, sys
+def end(*_):
+    print("(APIServer pid=7) ERROR 11-19 [async_llm.py:1] EngineDeadError: EngineCore is gone", flush=True)
+    raise SystemExit(0)
+signal.signal(signal.SIGTERM, end)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), type("H", (http.server.BaseHTTPRequestHandler,), {
+    "do_GET": lambda self: (self.send_response(200), self.end_headers()), "log_message": lambda *_: None
+})).serve_forever()
+"""
 FAIL = """
 print("(EngineCore pid=9) ERROR 11-19 [core.py:1] RuntimeError: no memory left for the cache")
 print("RuntimeError: Engine core initialization failed. See root cause above.")
@@ -75,6 +85,15 @@ async def test_it_ends_with_everything_it_started(by: str) -> None:
         await process.wait()
         _, alive = await asyncio.to_thread(psutil.wait_procs, started, timeout=5.0)
         assert alive == []
+
+
+async def test_what_it_says_when_it_is_told_to_end_alarms_nobody() -> None:
+    async with kept(COMPLAIN) as process:
+        await lines(process, until="ready")
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout is not None
+        told = [json.loads(line) for line in (await process.stdout.read()).splitlines()]
+        assert [(line["level"], "EngineDeadError" in line["event"]) for line in told] == [("debug", True)]
 
 
 async def test_the_first_error_is_the_reason() -> None:
