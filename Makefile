@@ -61,7 +61,7 @@ test-envs: setup  ## run real agents at work in boxes, and other people's format
 	$(BIN)/python -m pytest -m envs tests/envs $(ARGS)
 
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
-	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults/boxes tests/unit/model tests/pipeline $(ARGS)
+	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults tests/unit/model tests/pipeline $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff check
