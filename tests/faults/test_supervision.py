@@ -23,15 +23,15 @@ from openclaw_rl.types import Skip, Turn, split_turn_id
 from tests.faults.crowd import echo
 from tests.faults.processes import gateway, wait_for, worker, workers
 from tests.faults.streams import BareClient, request_bytes
-from tests.server import Server
+from tests.server import NO_TLS, Server
 
 TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 SLOW = "engine.scripted.tokens_per_s=10"
-CRAWLING = "engine.scripted.tokens_per_s=0.5"
+CRAWLING = "engine.scripted.tokens_per_s=2"
 
 
 def ready_state(server: Server, **options: Any) -> dict[str, Any]:
-    answer = httpx.get(f"{server.url}/readyz", **options)
+    answer = httpx.get(f"{server.url}/readyz", verify=NO_TLS, **options)
     state: dict[str, Any] = answer.json()
     assert answer.status_code == (200 if state["ready"] else 503)
     return state
@@ -39,7 +39,7 @@ def ready_state(server: Server, **options: Any) -> dict[str, Any]:
 
 def refuses(server: Server) -> bool:
     try:
-        httpx.get(f"{server.url}/healthz")
+        httpx.get(f"{server.url}/healthz", verify=NO_TLS)
     except httpx.ConnectError:
         return True
     return False
