@@ -22,6 +22,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Workers of one run share the cores. Tiny models gain nothing from a second thread, and it waits by spinning.
+if num_workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_workers)))
+
 # The same examples in every run, and none of them timed: the machine may be busy.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.load_profile("steady")

@@ -55,7 +55,7 @@ class Server:
 
     def __init__(self, data_dir: Path, *settings: str, env: Mapping[str, str] | None = None) -> None:
         self.data_dir = data_dir
-        self.settings = ("engine.type=scripted", "engine.threads=1", *settings)
+        self.settings = ("engine.type=scripted", *settings)
         self.env = dict(env or {})
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
