@@ -41,7 +41,10 @@ from tests.faults.judging_child import main as work_off
 
 ROOT = Path(__file__).parents[2]
 NUM_SESSIONS = 12
-PLACES = [(name, passes) for name in LEARNING for passes in (1, 2 if name.startswith("judge.") else 20)]
+PLACES = [
+    *((name, 2 if name.startswith("judge.") else 20) for name in LEARNING),
+    *(pytest.param(name, 1, marks=pytest.mark.hardening) for name in LEARNING),
+]
 """A batch has up to 16 turns, so the twentieth judgement is in the second batch."""
 
 USER, TOOL = "user", "tool"
