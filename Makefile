@@ -64,7 +64,7 @@ test-scale: setup  ## run trainers and workers over several processes and machin
 	$(BIN)/python -m pytest -m scale tests/unit/train/fsdp tests/pipeline $(ARGS)
 
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
-	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults/boxes tests/unit/model tests/pipeline $(ARGS)
+	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults tests/unit/model tests/pipeline $(ARGS)
 
 check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff check

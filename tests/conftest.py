@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,14 @@ from tests.postgres import CannotStart, Postgres, running
 
 # What a shell starts in the background ignores Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of processes. Where the environment forbids bytecode, each would compile the package anew: 0.4 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# Workers of one run share the cores. Tiny models gain nothing from a second thread, and it waits by spinning.
+if num_workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // num_workers)))
 
 # The same examples in every run, and none of them timed: the machine may be busy.
 settings.register_profile("steady", deadline=None, derandomize=True)

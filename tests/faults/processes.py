@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import psutil
 
-from tests.server import Server
+from tests.server import Server, poll
 
 
 def workers(server: Server) -> list[psutil.Process]:
@@ -45,10 +45,10 @@ def comes_up(server: Server) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], what: str, *, timeout_s: float = 60.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, f"waited {timeout_s:g} s in vain until {what}"
-        time.sleep(0.01)
+    def fail_if_over(waited_s: float) -> None:
+        assert waited_s < timeout_s, f"waited {timeout_s:g} s in vain until {what}"
+
+    poll(condition, fail_if_over)
 
 
 def _command(process: psutil.Process) -> list[str]:

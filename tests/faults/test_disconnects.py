@@ -32,7 +32,7 @@ def aborted(server: Server) -> list[Turn]:
 @pytest.mark.parametrize("rudely", [False, True])
 @pytest.mark.parametrize("stream", [True, False])
 def test_sampling_stops_when_the_client_leaves(tmp_path: Path, stream: bool, rudely: bool) -> None:
-    with Server(tmp_path / "data", "engine.scripted.tokens_per_s=10") as server:
+    with Server(tmp_path / "data", "engine.scripted.tokens_per_s=20") as server:
         request = request_bytes(server, TEXT, stream=stream)
         with BareClient(server) as client:
             client.send(request)

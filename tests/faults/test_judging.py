@@ -1,7 +1,7 @@
 """kill -9 of a process that judges and credits: every turn gets one judgement and one credit, counted once.
 
 A store is filled once, and worked off without a kill for comparison; then from the same start again and again, killed
-at named places or at any time, until a run comes to its end.
+at named places or at any time, until a run comes to its end: that one, which nobody kills, is in this process.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ from openclaw_rl.types import (
     turn_id,
 )
 from tests.faults.judging_child import LEARNING, MODEL_ID
+from tests.faults.judging_child import main as work_off
 
 ROOT = Path(__file__).parents[2]
 NUM_SESSIONS = 12
-NUM_RANDOM_KILLS = 12
-PLACES = [(name, passes) for name in LEARNING for passes in (1, 2 if name.startswith("judge.") else 20)]
+PLACES = [
+    *((name, 2 if name.startswith("judge.") else 20) for name in LEARNING),
+    *(pytest.param(name, 1, marks=pytest.mark.hardening) for name in LEARNING),
+]
 """A batch has up to 16 turns, so the twentieth judgement is in the second batch."""
 
 USER, TOOL = "user", "tool"
@@ -171,7 +174,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, renderer: Renderer) -> Path
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, filled: Path) -> Path:
     directory = tmp_path_factory.mktemp("undisturbed")
     shutil.copytree(filled, directory, dirs_exist_ok=True)
-    assert _end(_start(directory)) == 0
+    asyncio.run(work_off(directory))
     return directory
 
 
@@ -200,20 +203,21 @@ def test_killed_at_a_named_place(tmp_path: Path, filled: Path, undisturbed: Path
     directory = tmp_path / "store"
     shutil.copytree(filled, directory)
     assert _end(_start(directory, f"{place}:{passes}")) == -signal.SIGKILL, f"it did not die at {place}:{passes}"
-    assert _end(_start(directory)) == 0
+    asyncio.run(work_off(directory))
     _check_same(directory, undisturbed)
 
 
-def test_killed_at_any_time(tmp_path: Path, filled: Path, undisturbed: Path) -> None:
+@pytest.mark.parametrize("num_kills", [4, pytest.param(24, marks=pytest.mark.hardening)])
+def test_killed_at_any_time(tmp_path: Path, filled: Path, undisturbed: Path, num_kills: int) -> None:
     dice = random.Random(4)
     directory = tmp_path / "store"
     shutil.copytree(filled, directory)
-    for _ in range(NUM_RANDOM_KILLS):
+    for _ in range(num_kills):
         child = _start(directory)
         assert child.stdout is not None
         child.stdout.readline()
         time.sleep(dice.uniform(0.0, 0.15))
         child.kill()
         child.communicate(timeout=60)
-    assert _end(_start(directory)) == 0
+    asyncio.run(work_off(directory))
     _check_same(directory, undisturbed)

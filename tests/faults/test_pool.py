@@ -18,7 +18,7 @@ from openclaw_rl.types import split_turn_id
 from tests.faults.audit import check_answers, check_sound
 from tests.faults.crowd import Crowd
 from tests.faults.processes import wait_for, workers
-from tests.server import OPEN_GATE, Server
+from tests.server import NO_TLS, OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 
 pytestmark = pytest.mark.timeout(300)
@@ -29,7 +29,9 @@ QUICK_RESTARTS = ("engine.backoff_s=0.05", "engine.max_backoff_s=0.05")
 
 def engines(server: Server) -> list[dict[str, Any]]:
     """How each engine is, as an owner of a key is told."""
-    told: list[dict[str, Any]] = httpx.get(f"{server.url}/readyz", headers=server.headers).json()["engines"]
+    told: list[dict[str, Any]] = httpx.get(f"{server.url}/readyz", headers=server.headers, verify=NO_TLS).json()[
+        "engines"
+    ]
     return told
 
 

@@ -29,8 +29,7 @@ from tests.faults.store_child import SCENARIOS, session_turns
 from tests.faults.training_child import TRAINING
 
 ROOT = Path(__file__).parents[2]
-NUM_RANDOM_KILLS = 24
-NUM_IMAGES = 240
+NUM_IMAGES = 120
 SERVING = [n for n in CRASH_POINTS if n.startswith("store.") and n not in (*LEARNING, *TRAINING)]
 
 
@@ -81,11 +80,12 @@ async def test_killed_at_a_named_place(tmp_path: Path, name: str, passes: int) -
     await _goes_on(tmp_path)
 
 
-def test_killed_at_any_time(tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_kills", [8, pytest.param(48, marks=pytest.mark.hardening)])
+def test_killed_at_any_time(tmp_path: Path, num_kills: int) -> None:
     """One directory, killed over and over: while writing, and every third time while it starts and recovers."""
     dice = random.Random(20)
     acknowledged: dict[str, int] = {}
-    for number in range(NUM_RANDOM_KILLS):
+    for number in range(num_kills):
         child = _start("stream", str(tmp_path), f"r{number}")
         assert child.stdout is not None
         early = number % 3 == 2
@@ -95,7 +95,7 @@ def test_killed_at_any_time(tmp_path: Path) -> None:
         rest, _ = child.communicate(timeout=60)
         assert child.returncode == -signal.SIGKILL
         acknowledged |= _acknowledged(first + rest)
-    assert len(acknowledged) >= NUM_RANDOM_KILLS // 2
+    assert len(acknowledged) >= num_kills // 2
     _audit(tmp_path, acknowledged)
     asyncio.run(_goes_on(tmp_path))
     _audit(tmp_path, acknowledged)

@@ -1,7 +1,8 @@
 """kill -9 of the process that trains and releases, and of its trainer: the weights are those of an undisturbed run.
 
 A store is filled once, and worked off without a kill for comparison; then from the same start again, killed at every
-named place or at any time, until a run comes to its end. Batches have replayed samples, anchors and dropout in them.
+named place or at any time, until a run comes to its end: that one, which nobody kills, is in this process, with a
+trainer of its own. Batches have replayed samples, anchors and dropout in them.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from tests.factories.orders import sample
 from tests.factories.stored import put_samples
 from tests.faults.processes import wait_for
 from tests.faults.training_child import CONTROL, CRASH_AT, TRAINING, WORKER
+from tests.faults.training_child import main as work_off
 from tests.tiny import build_tiny_model
 
 ROOT = Path(__file__).parents[2]
-NUM_RANDOM_KILLS = 10
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -63,7 +64,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, filled: Path, model: Path) -> Path:
     directory = tmp_path_factory.mktemp("undisturbed") / "store"
     shutil.copytree(filled, directory)
-    assert _end(_start(directory, model)) == 0
+    asyncio.run(work_off(directory, model, []))
     return directory
 
 
@@ -152,7 +153,7 @@ def test_the_process_that_trains_dies_at_every_named_place(
     for place in CONTROL:
         assert _end(_start(directory, model, crash_at=place)) == -signal.SIGKILL, f"it did not die at {place}"
         wait_for(lambda: not _trainers(model), f"the killed process's trainer was gone ({place})")
-    assert _end(_start(directory, model)) == 0
+    asyncio.run(work_off(directory, model, []))
     _check_same(directory, undisturbed)
 
 
@@ -168,12 +169,13 @@ def test_the_trainer_dies_at_every_named_place(tmp_path: Path, filled: Path, und
     _check_same(directory, undisturbed)
 
 
-def test_killed_at_any_time(tmp_path: Path, filled: Path, undisturbed: Path, model: Path) -> None:
+@pytest.mark.parametrize("num_kills", [3, pytest.param(20, marks=pytest.mark.hardening)])
+def test_killed_at_any_time(tmp_path: Path, filled: Path, undisturbed: Path, model: Path, num_kills: int) -> None:
     """The process that trains, or every third time its trainer."""
     dice = random.Random(11)
     directory = tmp_path / "store"
     shutil.copytree(filled, directory)
-    for number in range(NUM_RANDOM_KILLS):
+    for number in range(num_kills):
         child = _start(directory, model)
         assert child.stdout is not None
         child.stdout.readline()
@@ -186,5 +188,5 @@ def test_killed_at_any_time(tmp_path: Path, filled: Path, undisturbed: Path, mod
         child.kill()
         child.communicate(timeout=60)
         wait_for(lambda: not _trainers(model), "the killed process's trainer was gone")
-    assert _end(_start(directory, model)) == 0
+    asyncio.run(work_off(directory, model, []))
     _check_same(directory, undisturbed)

@@ -131,7 +131,9 @@ class Doomed(StubTrainer):
             raise
 
     def _doom(self) -> None:
-        os.environ[CRASH_AT] = self._places.pop(0) if self._places else ""  # this process has read its own long ago
+        os.environ.pop(CRASH_AT, None)  # this process has read its own long ago
+        if self._places:
+            os.environ[CRASH_AT] = self._places.pop(0)
 
 
 async def main(directory: Path, model: Path, places: list[str]) -> None:

@@ -68,9 +68,10 @@ class Outcome:
 
     def __init__(self, data_dir: Path, session: str) -> None:
         reader = StoreReader.open(data_dir)
-        self.turns = reader.turns(session)
-        self.judgements: dict[int, Judgement] = {one.index: one for one in reader.judgements(session)}
+        # A credit comes last: what it was made of is there when it is.
         self.credits: dict[int, Credit] = {one.index: one for one in reader.credits(session)}
+        self.judgements: dict[int, Judgement] = {one.index: one for one in reader.judgements(session)}
+        self.turns = reader.turns(session)
 
     def summary(self) -> list[tuple[Any, ...]]:
         """All that must not depend on when things happened."""

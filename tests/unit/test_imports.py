@@ -217,6 +217,18 @@ def test_a_worker_needs_nothing_of_the_control_process(worker: tuple[str, ...], 
     assert result.returncode == 0, result.stderr
 
 
+def test_a_worker_starts_without_torchs_compiler() -> None:
+    """It takes a second to import, and a CPU has no use for it."""
+    result = run_python(
+        """
+        import sys
+        import openclaw_rl.engine.embedded.loading, openclaw_rl.train.worker.trainer
+        sys.exit("it is imported" if "torch._dynamo" in sys.modules else None)
+        """
+    )
+    assert result.returncode == 0, result.stderr
+
+
 def test_unit_tests_mirror_the_package() -> None:
     folders = {path.parent.relative_to(PACKAGE) for path in MODULES.values()} - {Path()}
     tested = {path.parent.relative_to(UNIT_TESTS) for path in UNIT_TESTS.rglob("test_*.py")} - {Path()}

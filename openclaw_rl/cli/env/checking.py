@@ -16,6 +16,8 @@ from openclaw_rl.types import TaskRef
 from openclaw_rl.wiring.envs import make_means
 
 _AT_ONCE = 4
+_LONGEST_PROBLEM = 3000
+"""A remedy is a command to copy, and what went wrong in a build is told at its end."""
 
 
 def check_tasks(config: Config, track: str, source: str, names: Sequence[str], *, as_json: bool) -> int:
@@ -26,9 +28,9 @@ def check_tasks(config: Config, track: str, source: str, names: Sequence[str], *
     else:
         console = make_console()
         for one in checked:
-            told = "ok" if one.is_good else one_line(one.problem, 300)
+            told = "ok" if one.is_good else one_line(one.problem, _LONGEST_PROBLEM)
             style = "green" if one.is_good else "red"
-            console.print(f"{one.ref.name}  {told}  {one.seconds:.1f} s", style=style, markup=False)
+            console.print(f"{one.ref.name}  {told}  {one.seconds:.1f} s", style=style, markup=False, soft_wrap=True)
             if one.report:
                 console.print(one_line(one.report, 600), style="dim", markup=False)
         good = sum(one.is_good for one in checked)

@@ -20,7 +20,6 @@ from itertools import groupby
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention.bias import causal_lower_right
 
 from openclaw_rl.engine.embedded import sampling
 from openclaw_rl.engine.embedded.cache import Strand, TensorStorage, new_tensor_storage
@@ -227,6 +226,9 @@ class StrandAttention:
 def _mask(start: int, size: int, kv: Tensor) -> Tensor:
     """What the tokens of a piece see: everything before it, and of it everything up to themselves."""
     if kv.is_cuda and kv.dtype != torch.float32:  # the kernel that needs no mask in memory knows no float32
+        # Imported here, as it brings torch's compiler along: a second that a start on a CPU saves.
+        from torch.nn.attention.bias import causal_lower_right
+
         bias: Tensor = causal_lower_right(size, start + size)
         return bias
     return torch.full((size, start + size), float("-inf"), device=kv.device).triu(start + 1)

@@ -2,7 +2,8 @@
 
     tasks.jsonl     the rows
     repos/          their repositories, as `trees` finds them
-    venvs/          owner__name: the venv that a repository's tests run with, or a link to it; without one: pytest alone
+    venvs/          owner__name-version, or owner__name for all versions: the venv that a repository's tests run with,
+                    or a link to it; without one: pytest alone
 
 A source is the path of a set, the name of one in the cache (`swe-sets/NAME.jsonl` or `swe-sets/NAME/`), or empty for
 the set that we ship. `rollout.benchmark` is the source where none is named, and `rollout.task_type` a repository.
@@ -27,6 +28,7 @@ from openclaw_rl.envs.swe.trees import find_repository, make_trees
 from openclaw_rl.errors import TaskError
 from openclaw_rl.types import Task, TaskRef, TaskSource
 
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _OF_PYTEST = re.compile(r"[^:]+\.py::.+", re.DOTALL)
 
 
@@ -102,14 +104,16 @@ class SweEnvironment:
         return await asyncio.to_thread(Material.of, row, trees, interpreter)
 
     def _interpreter(self, row: SweRow, folder: Path) -> Interpreter:
-        venv = folder / "venvs" / row.folder
-        if venv.exists():
+        names = [row.folder, *([f"{row.folder}-{row.version}"] if _VERSION.fullmatch(row.version) else [])]
+        venvs = [folder / "venvs" / name for name in reversed(names)]
+        if venv := next((one for one in venvs if one.exists()), None):
             return Interpreter.of(venv.resolve())
         if row.packages:
             image = f" (the image {row.image})" if row.image else ""
             raise TaskError(
                 f"{row.instance_id} was made for packages of its own{image}, and images are not run here; make a venv "
-                f"with pytest and what {row.repo} {row.version} needs, and put it, or a link to it, at {venv}"
+                f"with pytest and what {row.repo} {row.version} needs, and put it, or a link to it, at "
+                f"{' or '.join(map(str, venvs))}"
             )
         return default_interpreter(self._cache)
 

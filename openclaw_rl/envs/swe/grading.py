@@ -85,7 +85,7 @@ async def grade(material: Material, work: Work, sandbox: Sandbox) -> Grade:
 
 
 def _judge(row: SweRow, work: Work, run: SuiteRun, counts: Mapping[str, float]) -> Grade:
-    fixed, kept = (run.passed.intersection(tests) for tests in (row.fail_to_pass, row.pass_to_pass))
+    fixed, kept = (set(filter(run.passes, tests)) for tests in (row.fail_to_pass, row.pass_to_pass))
     num_broken = len(set(row.pass_to_pass)) - len(kept)
     num_to_fix = len(set(row.fail_to_pass))
     share = 0.0 if num_broken else len(fixed) / num_to_fix
@@ -102,8 +102,8 @@ def _judge(row: SweRow, work: Work, run: SuiteRun, counts: Mapping[str, float]) 
 
 
 def _failures(run: SuiteRun, tests: Iterable[str]) -> list[str]:
-    failed = [test for test in dict.fromkeys(tests) if test not in run.passed]
-    listed = [f"{test}: {run.verdicts[test].said if test in run.verdicts else 'did not run'}" for test in failed]
+    failed = [test for test in dict.fromkeys(tests) if not run.passes(test)]
+    listed = [f"{test}: {verdict.said if (verdict := run.verdict(test)) else 'did not run'}" for test in failed]
     return [*listed[:_MAX_LISTED], *([f"and {len(listed) - _MAX_LISTED} more"] if len(listed) > _MAX_LISTED else [])]
 
 

@@ -58,6 +58,22 @@ class SuiteRun:
     def passed(self) -> frozenset[str]:
         return frozenset(test for test, verdict in self.verdicts.items() if verdict.passed)
 
+    def verdict(self, test: str) -> CaseVerdict | None:
+        """Of a test by the name that a row has for it; None: it did not run.
+
+        SWE-bench has cut names at their first blank: `test_x[a,` means `test_x[a, b]` and all others that begin so.
+        Of these it is the verdict of one that failed, if any did.
+        """
+        if test in self.verdicts or "[" not in test or test.endswith("]"):
+            return self.verdicts.get(test)
+        meant = [verdict for name, verdict in self.verdicts.items() if name.split(maxsplit=1)[0] == test]
+        return min(meant, key=lambda verdict: verdict.passed, default=None)
+
+    def passes(self, test: str) -> bool:
+        """By the same name."""
+        verdict = self.verdict(test)
+        return verdict is not None and verdict.passed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planted:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from openclaw_rl.envs.tasks.harbor.compose import COMPOSE_FILES, read_compose
 from openclaw_rl.envs.tasks.harbor.task_toml import (
     MAX_BYTES,
     AgentTable,
@@ -40,8 +41,6 @@ _MAX_TREE_BYTES = 16 << 30
 _HELD_OUT_SHARE = 0.2
 
 _CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
-
-COMPOSE_FILES = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +108,7 @@ def read_task(folder: Path) -> HarborTask:
     config = parse_task_toml(read_text(where, MAX_BYTES), f"{where.parent.name}/task.toml")
     if not (folder / "environment").is_dir():
         raise TaskError(f"{folder.name} has no folder environment/; make one, empty where the task needs no files")
+    config = config.model_copy(update={"environment": _with_compose(config.environment, folder / "environment")})
     tables = config.steps or (None,)
     return HarborTask(folder=folder, config=config, steps=tuple(_step(folder, config, table) for table in tables))
 
@@ -158,10 +158,16 @@ def _grader(folder: Path, config: TaskToml, table: StepTable | None) -> BoxSourc
     for verifier, home in zip(own, homes, strict=True):
         image = verifier.environment and verifier.environment.docker_image
         if image or any((home / "tests" / name).is_file() for name in ("Dockerfile", *COMPOSE_FILES)):
-            table_of = values.model_copy(update={"docker_image": image})
+            table_of = _with_compose(values.model_copy(update={"docker_image": image}), home / "tests")
             return BoxSource(table=table_of, folder=home / "tests", has_tests=True)
     image = config.environment.docker_image
     return BoxSource(table=values.model_copy(update={"docker_image": image}), folder=folder / "environment")
+
+
+def _with_compose(table: EnvironmentTable, folder: Path) -> EnvironmentTable:
+    """Without a network where the compose file says so."""
+    is_cut_off = table.network_mode == "public" and read_compose(folder).is_offline
+    return table.model_copy(update={"network_mode": "no-network"}) if is_cut_off else table
 
 
 def _tests(folder: Path, home: Path) -> tuple[Path, ...]:

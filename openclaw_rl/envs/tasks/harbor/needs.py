@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from openclaw_rl.envs.tasks.harbor.directory import COMPOSE_FILES, BoxSource, HarborStep, HarborTask
+from openclaw_rl.envs.tasks.harbor.compose import read_compose
+from openclaw_rl.envs.tasks.harbor.directory import BoxSource, HarborStep, HarborTask
 from openclaw_rl.errors import TaskError
 
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
@@ -47,8 +48,7 @@ def _of_box(plan: BoxSource) -> Iterator[str]:
         yield f"it is for {table.os}"
     if table.gpus or table.tpu:
         yield "it needs a GPU or TPU, and boxes have none"
-    if any((plan.folder / name).exists() for name in COMPOSE_FILES):
-        yield "it has several services (docker-compose.yaml), and there is one box"
+    yield from read_compose(plan.folder).reasons
     if table.healthcheck is not None:
         yield "it has a health check of a service that the image would start"
     if table.skills_dir is not None:

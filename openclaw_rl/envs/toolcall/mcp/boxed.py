@@ -26,6 +26,7 @@ class BoxWire:
         self._spec = replace(with_python(spec), limits=replace(spec.limits, output_bytes=2 * MAX_ANSWER_BYTES))
         self._command = command
         self._box: Box | None = None
+        self._has_spoken = False
 
     async def open(self) -> None:
         self._box = await self._sandbox.start(self._spec)
@@ -44,16 +45,23 @@ class BoxWire:
         if told is None:
             raise WireBroken(f"{self._program} is out of reach in its box: {ran.output.strip()[-500:]}")
         if "reply" in told:
+            self._has_spoken = True
             reply: Mapping[str, Json] | None = told["reply"]
             return reply
         if "timeout" in told:
-            raise AnswerLate(f"{self._program} gave no answer within {timeout_s:g} s")
+            raise AnswerLate(f"{self._program} gave no answer within {timeout_s:g} s{self._remedy}")
         ((what, how),) = told.items()
         raise WireBroken(f"{self._program}: {what}: {how}")
 
     async def close(self) -> None:
         if self._box is not None:
             await self._box.close()
+
+    @property
+    def _remedy(self) -> str:
+        if self._has_spoken or self._spec.network != "none":
+            return ""
+        return '; a program that is fetched first, as by npx or uvx, needs "network": true beside its command'
 
     @property
     def _program(self) -> str:

@@ -43,6 +43,16 @@ def test_each_task_is_one_line(config: Config, tmp_path: Path, capsys: pytest.Ca
     assert (checked["ref"]["name"], checked["is_good"], checked["problem"]) == ("good", True, "")
 
 
+def test_a_remedy_is_told_to_its_end(config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a command to copy: on one line, and whole."""
+    image = f"python:3.13-slim-bookworm@sha256:{'0' * 64}"
+    write_task(tmp_path / "tasks" / "far", {"task.toml": "", "environment/Dockerfile": f"FROM {image}\n"})
+    assert check_tasks(config, "terminal", str(tmp_path / "tasks"), (), as_json=False) == 1
+    told, _ = lines(capsys)
+    assert told.startswith(f"far  the image {image} is not here")
+    assert told.endswith("docker rm openclaw-image")
+
+
 def test_a_task_that_is_not_there_is_told(config: Config, tmp_path: Path) -> None:
     write_task(tmp_path / "tasks" / "good", {})
     with pytest.raises(TaskError, match="there is no task 'bad' in"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +107,38 @@ async def test_breaking_what_passed_is_worth_nothing(environment: SweEnvironment
     grade = await worth(environment, MEND, "echo 'raise ValueError' >>pocket/spans.py")
     assert (grade.reward, grade.share) == (-1.0, 0.0)
     assert grade.metrics["broken"] > 0
+
+
+async def test_a_row_of_swe_bench_has_the_venv_of_its_version_or_else_of_its_repository(
+    environment: SweEnvironment, tmp_path: Path
+) -> None:
+    row = {
+        "instance_id": "own__pack-1",
+        "repo": "own/pack",
+        "base_commit": "ab12cd34",
+        "problem_statement": "It is wrong.",
+        "patch": "diff --git a/pack.py b/pack.py\n--- a/pack.py\n+++ b/pack.py\n@@ -1 +1 @@\n-a = 1\n+a = 2\n",
+        "test_patch": "",
+        "FAIL_TO_PASS": json.dumps(["test_pack.py::test_a"]),
+        "PASS_TO_PASS": json.dumps([]),
+        "version": "2.3",
+        "environment_setup_commit": "cd34ef56",
+    }
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row))
+    both, its_own = tmp_path / "venvs" / "own__pack", tmp_path / "venvs" / "own__pack-2.3"
+
+    ref = TaskRef(environment="swe", source=str(tmp_path), name="own__pack-1")
+
+    async def refusal() -> str:
+        room = await environment.room(ref, gateway="", programs={})
+        with pytest.raises(TaskError) as refused:
+            await room.open()
+        return str(refused.value)
+
+    told = await refusal()
+    assert "made for packages of its own" in told
+    assert told.endswith(f"what own/pack 2.3 needs, and put it, or a link to it, at {its_own} or {both}")
+    both.mkdir(parents=True)
+    assert (await refusal()).startswith(f"{both} is no venv")
+    its_own.mkdir()
+    assert (await refusal()).startswith(f"{its_own} is no venv")

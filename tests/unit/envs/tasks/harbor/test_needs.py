@@ -24,8 +24,12 @@ def task(folder: Path, toml: str, files: dict[str, str | None] | None = None) ->
         ('[environment]\nos = "Windows"', {}, "it is for windows"),
         ("[environment]\ngpus = 1", {}, "a GPU or TPU"),
         ('[environment.tpu]\ntype = "v6e"', {}, "a GPU or TPU"),
-        ("", {"environment/docker-compose.yaml": ""}, "several services"),
-        ("", {"environment/compose.yml": ""}, "several services"),
+        ("", {"environment/docker-compose.yaml": "services: {main: {}, db: {image: redis}}"}, "several services"),
+        ("", {"environment/compose.yml": "services:\n  main:\n    privileged: true"}, "asks for main.privileged"),
+        ("", {"environment/compose.yaml": ""}, "describes no service that is called main"),
+        ("", {"environment/compose.yaml": "services: [main]"}, "describes no service that is called main"),
+        ("", {"environment/compose.yaml": "services: {db: {}}"}, "several services"),
+        ("", {"environment/compose.yaml": "{"}, "describes no service that is called main"),
         ('[environment.healthcheck]\ncommand = "x"', {}, "a health check"),
         ('[environment]\nskills_dir = "/s"', {}, "skills"),
         ('[[environment.mcp_servers]]\nname = "a"', {}, "MCP servers"),
@@ -39,7 +43,11 @@ def task(folder: Path, toml: str, files: dict[str, str | None] | None = None) ->
         ('artifacts = [{ source = "/a", service = "db" }]', {}, "artifacts of other services"),
         ("", {"trajectory.json": "{}"}, "continues a trajectory"),
         ("[verifier.environment]\ngpus = 2", {}, "a GPU or TPU"),
-        ('[verifier]\nenvironment_mode = "separate"', {"tests/docker-compose.yaml": ""}, "several services"),
+        (
+            '[verifier]\nenvironment_mode = "separate"',
+            {"tests/docker-compose.yaml": "services: {a: , b: }"},
+            "several services",
+        ),
         (
             '[[steps]]\nname = "one"\n[steps.healthcheck]\ncommand = "x"\n[[steps]]\nname = "two"',
             STEPS,
@@ -98,3 +106,50 @@ def test_no_variable_of_this_machine_is_given(monkeypatch: pytest.MonkeyPatch) -
     assert resolved(said, "[environment] env") == {"A": "plain", "B": "default", "C": "", "D": "x ${SECRET}"}
     with pytest.raises(TaskError, match=r"\[verifier\] env asks for the variable SECRET of this machine"):
         resolved({"KEY": "${SECRET}"}, "[verifier] env")
+
+
+OFFLINE = """
+services:
+  main:
+    build: {context: "${CONTEXT_DIR}"}
+    image: ${MAIN_IMAGE_NAME}
+    command: [sh, -c, sleep infinity]
+    environment: ["TEST_DIR=${TEST_DIR}"]
+    volumes: ["${HOST_VERIFIER_LOGS_PATH}:${ENV_VERIFIER_LOGS_PATH}"]
+    deploy: {resources: {limits: {cpus: "${CPUS}", memory: "${MEMORY}"}}}
+    network_mode: none
+"""
+"""How tasks were cut off the network before task.toml could say so; all else in it is what every task has."""
+
+
+def test_a_compose_file_of_the_one_box_says_whether_there_is_a_network(tmp_path: Path) -> None:
+    for number, (compose, network) in enumerate(((OFFLINE, "none"), (OFFLINE.replace(": none", ": bridge"), "full"))):
+        found = task(tmp_path / str(number), "", {"environment/docker-compose.yaml": compose})
+        check_needs(found)
+        assert (agent_network(found, found.steps[0]), verifier_network(found, found.steps[0])) == (network, network)
+    toml = '[verifier]\nenvironment_mode = "separate"'
+    apart = task(tmp_path / "apart", toml, {"tests/docker-compose.yaml": OFFLINE})
+    check_needs(apart)
+    assert (agent_network(apart, apart.steps[0]), verifier_network(apart, apart.steps[0])) == ("full", "none")
+
+
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        ('{context: "${CONTEXT_DIR}"}', "{context: elsewhere}"),
+        ('{context: "${CONTEXT_DIR}"}', "{context: ., args: {A: 1}}"),
+        ("${MAIN_IMAGE_NAME}", "redis"),
+        ("[sh, -c, sleep infinity]", "[serve]"),
+        ('["TEST_DIR=${TEST_DIR}"]', '["PASSWORD=1"]'),
+        ('["TEST_DIR=${TEST_DIR}"]', "{A: b}"),
+        ('"${HOST_VERIFIER_LOGS_PATH}:${ENV_VERIFIER_LOGS_PATH}"', '"/:/host"'),
+        ('cpus: "${CPUS}"', "cpus: 64"),
+        ("network_mode: none", "network_mode: host"),
+    ],
+)
+def test_what_a_compose_file_says_beyond_that_is_named(tmp_path: Path, usual: str, other: str) -> None:
+    assert usual in OFFLINE
+    compose = OFFLINE.replace(usual, other)
+    (field,) = [line.split(":")[0].strip() for line in OFFLINE.splitlines() if usual in line]
+    with pytest.raises(TaskError, match=rf"docker-compose.yaml asks for main\.{field}, and a box has none"):
+        check_needs(task(tmp_path, "", {"environment/docker-compose.yaml": compose}))
