@@ -320,14 +320,18 @@ class Releaser:
         num_failures = 0
         while True:
             self._look_again.clear()
-            async with self._releasing:  # a candidate goes first
-                versions = await self._on_probation()
-            if not versions:
+            try:
+                async with self._releasing:  # a candidate goes first
+                    versions = await self._on_probation()
+                if versions and not self._releasing.locked():
+                    num_failures = 0 if await self._confirm_first(versions) else num_failures + 1
+            except StoreError as error:
+                _log.warning("what is on probation is looked for again: %s", error)
+                versions, num_failures = [], num_failures + 1
+            if num_failures:
+                await asyncio.sleep(RETRY.pause_s(num_failures))
+            elif not versions:
                 await self._look_again.wait()
-            elif not self._releasing.locked():
-                num_failures = 0 if await self._confirm_first(versions) else num_failures + 1
-                if num_failures:
-                    await asyncio.sleep(RETRY.pause_s(num_failures))
 
     async def _confirm_first(self, versions: Sequence[Version]) -> bool:
         """Of these the first whose line no other process works on; False if none could be checked now."""

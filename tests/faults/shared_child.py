@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
+from openclaw_rl.errors import StoreUnavailable
 from openclaw_rl.store import PostgresStore
 from openclaw_rl.types import Judgement, Verdict, claim_of
 from tests.factories.planned import LINE, planned
 
-LEASE_S, CLAIM_S = 1.0, 1.0
+LEASE_S, CLAIM_S = 2.0, 3.0
 
 
 async def judge(store: PostgresStore, name: str) -> None:
@@ -56,12 +58,21 @@ async def train(store: PostgresStore, name: str) -> None:
         await asyncio.sleep(0.01)
 
 
+async def again(work: Callable[[PostgresStore, str], Awaitable[None]], store: PostgresStore, name: str) -> None:
+    """A machine that is busy may lose a claim in the middle: then it begins anew."""
+    while True:
+        try:
+            await work(store, name)
+        except StoreUnavailable as error:
+            print(error, file=sys.stderr)
+
+
 async def main(directory: Path, url: str) -> None:
     store = await PostgresStore.open(directory, url, claim_s=CLAIM_S)
     print("at work", flush=True)
     async with store, asyncio.TaskGroup() as tasks:
-        tasks.create_task(judge(store, directory.name))
-        tasks.create_task(train(store, directory.name))
+        tasks.create_task(again(judge, store, directory.name))
+        tasks.create_task(again(train, store, directory.name))
 
 
 if __name__ == "__main__":
