@@ -62,7 +62,7 @@ class Compiled:
 def test_a_batch_can_be_written_to_postgresql() -> None:
     compiled = Compiled()
     Batch(compiled)
-    assert len(compiled.texts) == 22
+    assert len(compiled.texts) == 23
     assert sum("ON CONFLICT" in text for text in compiled.texts) == 7
     evidence, end = (text for text in compiled.texts if text.startswith("INSERT INTO task"))
     assert "SELECT CAST(" in end
