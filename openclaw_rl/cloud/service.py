@@ -21,9 +21,9 @@ from openclaw_rl.types.checks import require
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-ServiceName = Literal["tinker", "fireworks"]
+ServiceName = Literal["tinker"]
 
-KEY_VARIABLES: Mapping[ServiceName, str] = {"tinker": "TINKER_API_KEY", "fireworks": "FIREWORKS_API_KEY"}
+KEY_VARIABLES: Mapping[ServiceName, str] = {"tinker": "TINKER_API_KEY"}
 """Where a worker finds the key: arguments are seen by all users."""
 
 
@@ -71,6 +71,8 @@ class Abilities:
     """It trains on several targets at each place."""
     policy_loss: bool
     """It has the clipped policy loss of its own: one pass instead of two."""
+    scaled_logprobs: bool = True
+    """What it says of sampled tokens is of softmax(logits / T)."""
     sdk: str = ""
     """The version of the SDK that spoke to it."""
 
@@ -119,11 +121,11 @@ class Drawn:
 class Reading:
     """What is said of the last R tokens of a sequence."""
 
-    logprobs_R: Floats
+    logprobs: Floats
     used: Used
-    likely_RK: tuple[Ints, Floats] | None = None
+    likely: tuple[Ints, Floats] | None = None
     """Ids and log-probs, the likeliest first; None where nobody asked."""
-    chosen_RK: Floats | None = None
+    chosen: Floats | None = None
     """Of the ids that were named."""
 
 
@@ -175,15 +177,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passage:
-    """A sequence to be read, and what is asked about each of its tokens: `targets_NK[i]` follow `ids[:i + 1]`.
+    """A sequence to be read, and what is asked about each of its tokens: `targets[i]` follow `ids[:i + 1]`.
 
     Places that nobody asks about have target 0. One target is a column."""
 
     ids: tuple[int, ...]
-    targets_NK: Ints
+    targets: Ints
 
     def __post_init__(self) -> None:
-        require(self.targets_NK.ndim == 2 and len(self.targets_NK) == len(self.ids), "targets stand beside their ids")
+        require(self.targets.ndim == 2 and len(self.targets) == len(self.ids), "targets stand beside their ids")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -191,9 +193,9 @@ class Policy:
     """The clipped policy loss of one sequence: -min(ρA, clip(ρ)A) summed, ρ against `old_N`."""
 
     ids: tuple[int, ...]
-    targets_N: Ints
-    old_N: Floats
-    advantages_N: Floats
+    targets: Ints
+    old: Floats
+    advantages: Floats
 
 
 Gradient = Callable[[Sequence[Floats]], Sequence[Floats]]

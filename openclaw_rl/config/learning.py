@@ -36,7 +36,6 @@ JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(
 
 _ONE_MACHINE = "this release runs on one machine"
 _ONE_GPU = "this release runs on one GPU, or on a CPU (engine.device=cpu)"
-_NO_CLOUD = "this release trains locally; cloud trainers come later"
 
 
 class MessageClassification(Section):
@@ -166,6 +165,26 @@ def _check_method(value: str) -> str:
 Method = Annotated[str, AfterValidator(_check_method)]
 
 
+class CloudConfig(Section):
+    """Training and serving on somebody else's machines (docs/cloud.md)."""
+
+    consent: bool = setting(
+        False, "I know what leaves this machine; the first start on a terminal shows it and asks instead."
+    )
+    daily_budget: PositiveFloat | None = setting(
+        None, "US dollars of a day (UTC) after which nothing is trained; chat goes on. Needs prices. null = no limit."
+    )
+    price_prefill: NonNegativeFloat | None = setting(None, "US dollars for a million tokens that are read.")
+    price_cached: NonNegativeFloat | None = setting(
+        None, "The same for tokens found in the service's cache; null = as price_prefill."
+    )
+    price_sample: NonNegativeFloat | None = setting(None, "The same for tokens that are sampled.")
+    price_train: NonNegativeFloat | None = setting(None, "The same for tokens that are trained on.")
+    sdk_path: FsPath | None = setting(
+        None, "Folder that `pip install --target` put the service's SDK into; null = it is installed beside us."
+    )
+
+
 class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
@@ -177,7 +196,12 @@ class TrainingConfig(Section):
     preset: Literal["default", "reference"] = setting(
         "default", "Our recipe, or the published one, formula for formula: it sets the defaults of the keys below."
     )
-    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited("local", "Where the trainer runs.", _NO_CLOUD)
+    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited(
+        "local",
+        "Where the trainer runs; tinker serves what it trains, and chooses engine.type.",
+        "this release trains on one machine, or on Tinker",
+        also=("tinker",),
+    )
     load_path: FsPath | None = setting(
         None, "Weights to serve and train, apart from model.checkpoint_path, which then has the tokenizer."
     )
@@ -373,9 +397,15 @@ class TrainingConfig(Section):
         also=("127.0.0.1", "::1"),
     )
     master_port: Port = limited(6000, "Port of machine 0.", _ONE_MACHINE)
-    tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
-    tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
-    fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
+    tinker_api_key: Secret | None = setting(None, "Key of the Tinker backend.")
+    tinker_project_id: Text | None = setting(None, "Project of the Tinker backend.")
+    tinker_url: Url | None = setting(
+        None, "A server of others that speaks Tinker's protocol, such as http://10.0.0.5:8000; null = Tinker itself."
+    )
+    fireworks_api_key: Secret | None = limited(
+        None, "Key of the Fireworks backend.", "this release trains on one machine, or on Tinker"
+    )
+    cloud: CloudConfig = Field(default_factory=CloudConfig)
 
     def for_line(self, line: str) -> Self:
         """As it is for this line. Attempts at tasks come by the dozen, in groups that are compared: their steps are

@@ -12,7 +12,7 @@ from openclaw_rl.config.fields import mask_passwords
 from openclaw_rl.config.keys import LEAVES, either, limit_of
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
-from openclaw_rl.config.tree import FOREIGN_ENGINES, Config
+from openclaw_rl.config.tree import CLOUDS, FOREIGN_ENGINES, Config
 from openclaw_rl.errors import ConfigError
 
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
@@ -91,6 +91,7 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
 
 def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
     engine, rank = config.engine, config.training.lora_rank
+    yield from _cloud_refusals(config)
     if engine.type not in FOREIGN_ENGINES:
         if engine.url is not None:
             yield (
@@ -101,6 +102,27 @@ def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
         yield (
             f"training.lora_rank = {rank}: engine.type={engine.type} takes adapters up to rank {engine.max_lora_rank}; "
             "set engine.max_lora_rank higher (8, 16, 32, 64, 128, 256, 320 or 512), or train a lower one"
+        )
+
+
+def _cloud_refusals(config: Config) -> Iterator[str]:
+    engine, training, cloud = config.engine.type, config.training.backend, config.training.cloud
+    if engine != training and {engine, training} & set(CLOUDS):
+        service = engine if engine in CLOUDS else training
+        yield (
+            f"engine.type = {engine} and training.backend = {training}: {service} serves what it trained itself; set "
+            f"both to {service}, or neither"
+        )
+    elif training == "tinker" and config.training.tinker_api_key is None:
+        yield (
+            "training.backend = tinker: it needs a key; set TINKER_API_KEY to yours, from Tinker's console, or to any "
+            "word that begins with tml- for a server of your own"
+        )
+    prices = (cloud.price_prefill, cloud.price_sample, cloud.price_train)
+    if cloud.daily_budget is not None and None in prices:
+        yield (
+            f"training.cloud.daily_budget = {cloud.daily_budget:g}: without prices nobody knows what is spent; set "
+            "training.cloud.price_prefill, price_sample and price_train, in dollars for a million tokens"
         )
 
 

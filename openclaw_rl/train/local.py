@@ -15,7 +15,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -190,16 +190,23 @@ class LocalTrainer(LocalWeights):
         # One death is an accident. The kernel, when it is short of memory, kills without a word: then smaller parts.
         options = {**self._options, "shrink": 2 ** max(0, self._num_lost - 1)}
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "openclaw_rl.train.worker"),
-            *("--model", str(self._model), "--options", json.dumps(options)),
+            *self._command(options),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
-            env=worker_environment(),
+            env=self._environment(),
             start_new_session=True,  # a Ctrl-C reaches only us
         )
         self._reading = asyncio.create_task(self._pass_on_logs(self._process))
         return self._process
+
+    def _command(self, options: Mapping[str, Json]) -> Sequence[str]:
+        """What starts the worker."""
+        module = (sys.executable, "-m", "openclaw_rl.train.worker")
+        return (*module, "--model", str(self._model), "--options", json.dumps(options))
+
+    def _environment(self) -> dict[str, str]:
+        return worker_environment()
 
     async def _ask(self, process: asyncio.subprocess.Process, line: bytes) -> bytes | None:
         """The next line that it says; None if it ends without one."""

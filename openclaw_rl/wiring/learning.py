@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openclaw_rl.config import Config, TrainingConfig
+from openclaw_rl.config.tree import CLOUDS
 from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.practice import Practice
@@ -71,7 +72,10 @@ async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Re
     assert path is not None, "check_judge has seen it"
     files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
     renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    one = config.engine.model_copy(update={"replicas": 1, "urls": (), "gpu_ids": config.engine.gpu_ids[:1]})
+    kind = "embedded" if config.engine.type in CLOUDS else config.engine.type  # a service serves its own models alone
+    one = config.engine.model_copy(
+        update={"type": kind, "replicas": 1, "urls": (), "gpu_ids": config.engine.gpu_ids[:1]}
+    )
     return make_host(one, files, sockets / "judge.sock", name="judge engine"), renderer
 
 

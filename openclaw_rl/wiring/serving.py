@@ -36,6 +36,7 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
 from openclaw_rl.store import told_of
 from openclaw_rl.types import LOCAL_USER, Json
+from openclaw_rl.wiring.cloud import desk_of
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
 
@@ -61,7 +62,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     """Keys and open sessions are as they were before the last stop or crash."""
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
-    host = make_host(config.engine, foundation.model, sockets / "engine.sock")
+    host = make_host(config.engine, foundation.model, sockets / "engine.sock", desk=desk_of(config))
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
     gateway = Gateway(

@@ -137,7 +137,9 @@ class Connection:
                 kind="key",
             )
         if kind == "billing":
-            return CloudError(f"{place} asks for payment before it goes on (status 402): see its billing page", kind=kind)
+            return CloudError(
+                f"{place} asks for payment before it goes on (status 402): see its billing page", kind=kind
+            )
         if kind is not None:
             return CloudError(f"{place}: {_first_line(error)}", kind=kind)
         if status is not None and status >= 500:

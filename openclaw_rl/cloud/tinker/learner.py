@@ -59,17 +59,17 @@ class TinkerLearner:
             )
 
     async def forward(self, passages: Sequence[Passage]) -> list[Floats]:
-        data = [self._datum(one, np.zeros_like(one.targets_NK, dtype=np.float32)) for one in passages]
+        data = [self._datum(one, np.zeros_like(one.targets, dtype=np.float32)) for one in passages]
         return await self._passed(lambda: self._client.forward(data, "cross_entropy"), passages)
 
     async def backward(self, passages: Sequence[Passage], gradient: Gradient) -> None:
         """By `forward_backward_custom`: the SDK sends -dC/dlogprob back as weights."""
         import torch  # what the SDK computes a loss of one's own with; this is a worker
 
-        data = [self._datum(one, np.zeros_like(one.targets_NK, dtype=np.float32)) for one in passages]
+        data = [self._datum(one, np.zeros_like(one.targets, dtype=np.float32)) for one in passages]
 
         def loss(_: Any, logprobs: list[torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
-            given = [one.detach().numpy().reshape(len(passage.ids), -1) for one, passage in zip(logprobs, passages)]
+            given = [one.detach().numpy().reshape(len(passage.ids), -1) for one, passage in zip(logprobs, passages, strict=True)]
             found = gradient(given)
             parts = [
                 (one * torch.from_numpy(np.ascontiguousarray(slope)).reshape(one.shape)).sum()
@@ -93,9 +93,9 @@ class TinkerLearner:
             types.Datum(
                 model_input=types.ModelInput.from_ints(list(one.ids)),
                 loss_fn_inputs={
-                    "target_tokens": types.TensorData.from_numpy(one.targets_N),
-                    "logprobs": types.TensorData.from_numpy(one.old_N),
-                    "advantages": types.TensorData.from_numpy(one.advantages_N),
+                    "target_tokens": types.TensorData.from_numpy(one.targets),
+                    "logprobs": types.TensorData.from_numpy(one.old),
+                    "advantages": types.TensorData.from_numpy(one.advantages),
                 },
             )
             for one in batch
@@ -139,7 +139,7 @@ class TinkerLearner:
 
     def _datum(self, passage: Passage, weights_NK: Floats) -> Any:
         """One target of each place is a row of numbers: not every server reads a matrix."""
-        types, targets = self._connection.sdk.types, passage.targets_NK
+        types, targets = self._connection.sdk.types, passage.targets
         if targets.shape[1] == 1:
             targets, weights_NK = targets[:, 0], weights_NK[:, 0]
         return types.Datum(

@@ -78,11 +78,11 @@ class TinkerSampler:
         cached = int(answer.prompt_cache_hit_tokens or 0)
         found = answer.topk_prompt_logprobs_np
         return Reading(
-            logprobs_R=logprobs_R,
-            likely_RK=(
+            logprobs=logprobs_R,
+            likely=(
                 (np.asarray(found.token_ids[-last:], np.int64), _floats(found.logprobs[-last:])) if likely else None
             ),
-            chosen_RK=None if chosen_RK is None else _matrix(answer.target_prompt_logprobs, len(ids) - 1)[-last:],
+            chosen=None if chosen_RK is None else _matrix(answer.target_prompt_logprobs, len(ids) - 1)[-last:],
             used=Used(prefill=len(ids) - cached, cached=cached, sample=1),
         )
 

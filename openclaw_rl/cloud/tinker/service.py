@@ -1,4 +1,4 @@
-"""`Service` over Tinker's protocol: what a server can do is tried, with a handful of tokens, before anybody relies on it.
+"""`Service` over Tinker's protocol: what a server can do is tried, with a handful of tokens, before it is relied on.
 
 Servers that others run differ: some give no log-probs of prompts, some know fewer losses. A refusal of one question is
 an ability that is missing; anything else is an error of the look.
@@ -16,9 +16,11 @@ from openclaw_rl.cloud.tinker.connection import Connection
 from openclaw_rl.cloud.tinker.learner import TinkerLearner, state_of
 from openclaw_rl.cloud.tinker.sampler import TinkerSampler
 from openclaw_rl.errors import CloudError, ConfigError
+from openclaw_rl.types import Sampling
 
 _SOME_IDS = (1, 2, 3, 4)
 """Of every vocabulary."""
+_SAME = 1e-3
 _WINDOW = 8192
 """Where a server does not say."""
 
@@ -67,12 +69,13 @@ class TinkerService:
         prompt = await _can(lambda: read())
         likely = prompt and await _can(lambda: read(likely=2))
         chosen = prompt and await _can(lambda: read(chosen_RK=wide[:2]))
+        scaled = not prompt or await self._is_scaled(sampler)
         await learner.begin(None, Form(rank=8, seed=0))
-        passage, narrow = Passage(ids=ids, targets_NK=wide), np.ones(3, dtype=np.float32)
+        passage, narrow = Passage(ids=ids, targets=wide), np.ones(3, dtype=np.float32)
         is_wide = await _can(lambda: learner.forward([passage]))
         if not is_wide:
             await learner.begin(None, Form(rank=8, seed=0))  # after a refusal a run takes no more
-        policy = Policy(ids=ids, targets_N=wide[:, 0].copy(), old_N=-narrow, advantages_N=0 * narrow)
+        policy = Policy(ids=ids, targets=wide[:, 0].copy(), old=-narrow, advantages=0 * narrow)
         has_policy = await _can(lambda: learner.policy([policy], clip_low=0.2, clip_high=0.28))
         return Abilities(
             context_window=models[access.base_model] or _WINDOW,
@@ -81,8 +84,15 @@ class TinkerService:
             chosen_tokens=chosen,
             wide_targets=is_wide,
             policy_loss=has_policy,
+            scaled_logprobs=scaled,
             sdk=f"tinker {self._connection.sdk.__version__}",
         )
+
+    async def _is_scaled(self, sampler: TinkerSampler) -> bool:
+        """Whether a sampled token has another log-prob at another temperature than the same token in a prompt has."""
+        drawn = await sampler.draw(None, _SOME_IDS, Sampling(max_tokens=1, temperature=0.5, seed=1), stop_ids=())
+        read = await sampler.read(None, (*_SOME_IDS, *drawn.token_ids), last=1)
+        return abs(drawn.logprobs[0] - float(read.logprobs[0])) > _SAME
 
     async def _models(self) -> dict[str, int | None]:
         """By name: the window of each model that can be trained and sampled from."""

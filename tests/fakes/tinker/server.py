@@ -170,9 +170,7 @@ class Service:
         run = self._model(asked.model_id).run
         assert run is not None
         data = types.ModelData(arch="llama", model_name=self.name)
-        return _json(
-            types.GetInfoResponse(model_data=data, model_id=asked.model_id, is_lora=True, lora_rank=run.rank)
-        )
+        return _json(types.GetInfoResponse(model_data=data, model_id=asked.model_id, is_lora=True, lora_rank=run.rank))
 
     def _model(self, name: str) -> Model:
         if name not in self.models:
@@ -466,7 +464,7 @@ def _json(model: Any) -> web.Response:
 
 def _tensor(raw: pb.Tensor) -> torch.Tensor:
     found = _tensor_data_from_proto(raw)
-    return torch.from_numpy(np.asarray(found._numpy).copy()).reshape(found.shape or [-1])
+    return found.to_torch()  # dense or sparse: the SDK sends what is shorter
 
 
 def _fill(message: pb.TopkLogprobs, rows: list[list[tuple[int, float]]], k: int) -> None:
