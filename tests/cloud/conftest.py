@@ -17,6 +17,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.cloud)
             item.add_marker(pytest.mark.timeout(300))
+            for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning", "DeprecationWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))  # the SDK leaves its sockets to the end
 
 
 @pytest.fixture(scope="session")
