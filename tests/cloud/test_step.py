@@ -104,6 +104,7 @@ async def test_a_service_takes_the_step_that_is_taken_here(
     parent = WeightsRef(uri=await learner.save("begun"), sha256="")
     here = as_adapter(service, parent.uri, tmp_path / "begun")
     given = order_of(*batch(), parent=parent, number=2, **way)
+    before = len(service.diary("backward"))
     away = await training_of(there, tmp_path).step(given, tmp_path / "v2.json")
     local = new_trainer(tiny).step(replace(given, parent=here), tmp_path / "v2")
     assert (away.state, local.state) == ("done", "done"), (away.reason, local.reason)
@@ -111,6 +112,9 @@ async def test_a_service_takes_the_step_that_is_taken_here(
     assert {"loss/total", "gradient/norm"} < set(same)
     for name in same:
         assert away.metrics[name] == pytest.approx(local.metrics[name], rel=2e-3, abs=2e-5), name
+    losses = {one["loss"] for one in service.diary("backward")[before:]}
+    alone = not {"kl_coef", "sequence_ratio"} & set(way)
+    assert losses == ({"cross_entropy", "ppo"} if alone else {"cross_entropy"}), "scores alone are the service's own"
     assert away.weights is not None
     assert local.weights is not None
     assert local.weights.folder is not None
