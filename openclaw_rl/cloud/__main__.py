@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from openclaw_rl.cloud.registry import make_service
 from openclaw_rl.cloud.service import Access
@@ -32,19 +33,24 @@ async def _answer(what: str, access: Access, names: list[str]) -> dict[str, Any]
         await service.close()
 
 
-def main() -> int:
+def main() -> NoReturn:
     """The answer is the last line of standard output."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     what, access, *names = sys.argv[1:]
+    asyncio.run(_tell(what, Access.from_json(json.loads(access)), names))
+    raise AssertionError("it has ended")
+
+
+async def _tell(what: str, access: Access, names: list[str]) -> None:
     try:
-        answer = asyncio.run(_answer(what, Access.from_json(json.loads(access)), names))
+        answer = await _answer(what, access, names)
     except ConfigError as error:
         answer = {"error": str(error), "kind": "config"}
     except CloudError as error:
         answer = {"error": str(error), "kind": error.kind}
     print(json.dumps(answer), flush=True)  # noqa: T201  the answer
-    return 0
+    os._exit(0)  # the SDK's threads may try on for minutes, and asyncio would wait for them
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from openclaw_rl.errors import CloudError, ConfigError
 from openclaw_rl.types import Json
 
 _LOOK_S = 180.0
+_PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,8 @@ class Desk:
             f"{self.access.place} computes every answer and every step. What leaves this machine: the tokens of each "
             "request (system prompt, tools, history and message, as the agent sends them), of each answer, and of the "
             "hints that people gave. What stays: names, keys, verdicts, scores and the store. Tokens are text to "
-            "whoever has the tokenizer. store.redact keeps turns with secrets out of training, and not out of answering; a "
-            "conversation with X-No-Train is answered there and never trained on."
+            "whoever has the tokenizer. store.redact keeps turns with secrets out of training, and not out of "
+            "answering; a conversation with X-No-Train is answered there and never trained on."
         )
 
     def agree(self) -> None:
@@ -144,14 +145,15 @@ class Desk:
 
     def _ask(self, what: str, *names: str) -> Mapping[str, Any]:
         self.require_consent()
-        command = (sys.executable, "-m", "openclaw_rl.cloud", what, json.dumps(self.access.to_json()), *names)
+        access = replace(self.access, patience_s=min(self.access.patience_s, _PATIENCE_S))  # a start waits for this
+        command = (sys.executable, "-m", "openclaw_rl.cloud", what, json.dumps(access.to_json()), *names)
         try:
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=_LOOK_S + self.access.patience_s,
+                timeout=_LOOK_S,
                 env={**worker_environment(), **self.environment()},
             )
             answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

@@ -126,5 +126,6 @@ def test_a_service_that_is_down_loses_nothing(server: Server, service: LocalServ
     address = server.data_dir / "run" / "address.json"
     server.wait_until(address.exists, timeout_s=120.0)
     server.url = json.loads(address.read_text())["url"]
+    assert "is believed" in (server.data_dir / "output.txt").read_text()
     service.start()
     assert server.chat("What is ice?", max_tokens=8).headers["X-OpenClaw-RL-Version"] == live(server)[0]

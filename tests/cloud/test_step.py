@@ -137,9 +137,7 @@ async def test_a_second_step_goes_on_from_the_optimiser_of_the_first(
     anew = await training_of(there, tmp_path).step(second, tmp_path / "v2-again.json")
     assert open_run.weights is not None
     assert anew.weights is not None
-    one, other = (
-        load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (open_run, anew)
-    )
+    one, other = (load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (open_run, anew))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert not service.folder_of(open_run.weights.uri) == service.folder_of(anew.weights.uri)
 

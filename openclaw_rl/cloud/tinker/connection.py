@@ -55,10 +55,11 @@ class Connection:
         async with self._making:
             if self._client is None:
                 access = self.access
-                self._client = await self.asked(
+                made = await self.asked(
                     lambda: self.sdk.ServiceClient(base_url=access.url, api_key=access.key, project_id=access.project)
                 )
-                await self.asked(lambda: self._client.holder)  # the session is made here
+                await self.asked(lambda: made.holder)  # the session is made here
+                self._client = made
             return self._client
 
     def forget(self, client: Any) -> None:

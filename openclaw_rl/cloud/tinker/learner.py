@@ -69,7 +69,8 @@ class TinkerLearner:
         data = [self._datum(one, np.zeros_like(one.targets, dtype=np.float32)) for one in passages]
 
         def loss(_: Any, logprobs: list[torch.Tensor]) -> tuple[torch.Tensor, dict[str, float]]:
-            given = [one.detach().numpy().reshape(len(passage.ids), -1) for one, passage in zip(logprobs, passages, strict=True)]
+            rows = (len(passage.ids) for passage in passages)
+            given = [one.detach().numpy().reshape(num, -1) for one, num in zip(logprobs, rows, strict=True)]
             found = gradient(given)
             parts = [
                 (one * torch.from_numpy(np.ascontiguousarray(slope)).reshape(one.shape)).sum()
