@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw_rl.config import Config, StoreConfig, TrainingConfig, dump, require_available
-from openclaw_rl.config.tree import CLOUDS
 from openclaw_rl.engine.registry import capabilities_of, check_engine
 from openclaw_rl.gateway.access.auth import check_binding
 from openclaw_rl.judge.registry import check_judge
@@ -34,7 +33,7 @@ class Foundation:
 
 async def lay_foundation(config: Config, *, learn: bool = True) -> Foundation:
     """Finds the model, which may take a download, and reads its tokenizer."""
-    model = await asyncio.to_thread(resolve_model, config.model, weights=config.engine.type not in CLOUDS)
+    model = await asyncio.to_thread(resolve_model, config.model, weights=capabilities_of(config.engine).computes_here)
     if learn:
         await asyncio.to_thread(check_teacher, config.training, model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from openclaw_rl.config import Config, TrainingConfig
-from openclaw_rl.config.tree import CLOUDS
 from openclaw_rl.credit.demonstrations import Demonstrator
 from openclaw_rl.credit.loop import CreditLoop
 from openclaw_rl.credit.practice import Practice
@@ -72,7 +71,8 @@ async def make_judge_host(config: Config, sockets: Path) -> tuple[EngineHost, Re
     assert path is not None, "check_judge has seen it"
     files = await asyncio.to_thread(inspect_folder, path.name, path, tokenizer_path=path)
     renderer = await asyncio.to_thread(load_renderer, files.path, files.name, files.tokenizer_path)
-    kind = "embedded" if config.engine.type in CLOUDS else config.engine.type  # a service serves its own models alone
+    here = capabilities_of(config.engine).computes_here  # a service serves its own models alone
+    kind = config.engine.type if here else "embedded"
     one = config.engine.model_copy(
         update={"type": kind, "replicas": 1, "urls": (), "gpu_ids": config.engine.gpu_ids[:1]}
     )

@@ -25,6 +25,7 @@ CLOUD = Capabilities(
     top_k=20,
     hot_adapters=True,
     full_weights=False,
+    computes_here=False,
     logprobs_changed_by=SHAPING,  # whether they are those before a cut is nowhere said
 )
 START_TIMEOUT_S = 120.0
