@@ -1,6 +1,7 @@
 """Tokens that a service computed -> what it costs: today, in all, and before it is asked.
 
-    DATA_DIR/cloud/2026-11-19.jsonl      {"by": "engine", "prefill": 512, "cached": 0, "sample": 40, "train": 0}
+    DATA_DIR/cloud/bill/2026-11-19.jsonl      {"by": "engine", "prefill": 512, "cached": 0, "sample": 40, "train": 0}
+    DATA_DIR/cloud/bill/prices.json           those of the last start, for whoever only looks
 
 A line for each request or step, added in one write, so that several processes may write and a kill loses at most the
 last one. The day is UTC's. Prices are the settings': nobody here knows a price list, and without prices the bill is in
@@ -13,13 +14,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from openclaw_rl.cloud.service import Used
 from openclaw_rl.types import Json
 
 _MILLION = 1e6
+_PRICES = "prices.json"
 KINDS = tuple(field.name for field in fields(Used))
 
 
@@ -103,6 +105,31 @@ class Ledger:
 
     def _file(self, day: str) -> Path:
         return self._folder / f"{day}.jsonl"
+
+    def keep_prices(self) -> None:
+        """For whoever only looks."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (self._folder / _PRICES).write_text(json.dumps(asdict(self._prices)) + "\n", encoding="utf-8")
+
+
+def read_bill(data_dir: Path) -> Bill | None:
+    """At the prices of the last start; None where nothing was ever computed elsewhere."""
+    folder = data_dir / "cloud" / "bill"
+    if not folder.is_dir():
+        return None
+    try:
+        prices = Prices(**json.loads((folder / _PRICES).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        prices = Prices()
+    return Ledger(folder, prices).bill()
+
+
+def bill_text(bill: Bill) -> str:
+    """A line for people."""
+    tokens = ", ".join(f"{kind} {getattr(bill.total, kind):,}" for kind in KINDS)
+    if bill.usd_total is None or bill.usd_today is None:
+        return f"Computed elsewhere so far: {tokens} tokens; no prices are set (training.cloud.price_prefill)."
+    return f"Bill so far: ${bill.usd_total:.2f}, today ${bill.usd_today:.2f} ({tokens} tokens)."
 
 
 def over_budget(bill: Bill, next_step: float | None, budget: float | None) -> str:

@@ -137,6 +137,7 @@ class Desk:
         abilities = Abilities.from_json(raw["abilities"])
         told = {"access": self._identity(), "abilities": abilities.to_json(), "at": time.time()}
         self._write("survey.json", told)
+        self.ledger.keep_prices()
         return abilities, ""
 
     def remove(self, uris: Sequence[str]) -> None:

@@ -6,6 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 
+from prometheus_client import CollectorRegistry, Gauge
+
+from openclaw_rl.cloud.bill import KINDS
 from openclaw_rl.cloud.desk import Desk
 from openclaw_rl.cloud.service import Abilities, Used
 from openclaw_rl.config import Config
@@ -21,6 +24,18 @@ _TYPICAL_TOKENS = 1000
 def desk_of(config: Config) -> Desk | None:
     """None where everything is computed here."""
     return Desk.of(config) if config.training.backend in CLOUDS else None
+
+
+def show_bill(desk: Desk, registry: CollectorRegistry) -> None:
+    """The bill so far among the figures of /metrics, read when somebody asks for them."""
+    tokens = Gauge("openclaw_rl_service_tokens", "Tokens that a service computed.", ["kind"], registry=registry)
+    usd = Gauge("openclaw_rl_service_usd", "What that cost, in US dollars.", ["when"], registry=registry)
+    ledger = desk.ledger
+    for kind in KINDS:
+        tokens.labels(kind).set_function(lambda kind=kind: getattr(ledger.bill().total, kind))
+    if desk.prices.are_known:
+        usd.labels("today").set_function(lambda: ledger.bill().usd_today or 0.0)
+        usd.labels("total").set_function(lambda: ledger.bill().usd_total or 0.0)
 
 
 async def look_at_service(config: Config, *, learn: bool, say: Callable[[str], None]) -> None:

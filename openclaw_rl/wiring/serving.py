@@ -36,7 +36,7 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
 from openclaw_rl.store import told_of
 from openclaw_rl.types import LOCAL_USER, Json
-from openclaw_rl.wiring.cloud import desk_of
+from openclaw_rl.wiring.cloud import desk_of, show_bill
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
 
@@ -62,7 +62,10 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     """Keys and open sessions are as they were before the last stop or crash."""
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
-    host = make_host(config.engine, foundation.model, sockets / "engine.sock", desk=desk_of(config))
+    desk, metrics = desk_of(config), Metrics()
+    host = make_host(config.engine, foundation.model, sockets / "engine.sock", desk=desk)
+    if desk is not None:
+        show_bill(desk, metrics.registry)
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
     gateway = Gateway(
@@ -86,7 +89,7 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         live=live,
         keys=keys,
         secret=secret,
-        metrics=Metrics(),
+        metrics=metrics,
         retention=None if days is None else Retention(gateway, store.lessons, store.erase, days=days),
         sockets=sockets,
     )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from openclaw_rl.store import StoreReader
+from openclaw_rl.types import TRAINING_PAUSED
 from tests.cloud.services import KEY, NAME, LocalService
 from tests.server import OPEN_GATE, Server
 
@@ -77,12 +82,64 @@ def test_a_correction_goes_live(server: Server, service: LocalService) -> None:
     assert proof["checksum"] == "not reported by this engine"
     answer = server.chat("What is snow?", max_tokens=8)
     assert answer.headers["X-OpenClaw-RL-Version"] == version.label
+    figures = httpx.get(f"{server.url}/metrics", headers=server.headers).text
+    assert re.search(r'openclaw_rl_service_usd\{when="today"\} 0\.0*[1-9]', figures)
     listed = json.loads(command(server, "versions", "--json"))
     assert listed[0]["metrics"]["cost/train_tokens"] > 0
     assert server.stop() == 0
     server.start()
     again = server.chat("What is snow?", max_tokens=8)
     assert again.headers["X-OpenClaw-RL-Version"] == version.label, "what was live is live after a start"
+
+
+def test_nothing_is_trained_over_the_budget(server: Server, service: LocalService) -> None:
+    server.settings += ("training.cloud.daily_budget=0.0001",)
+    server.start()
+    correct(server)
+    rows = StoreReader.open(server.data_dir)
+    server.wait_until(lambda: "daily budget" in (rows.flag(TRAINING_PAUSED) or ""), timeout_s=100.0)
+    assert not service.diary("optim")
+    assert server.chat("What is snow?", max_tokens=8).status_code == 200
+
+
+def refused(server: Server, *, env: dict[str, str], **settings: str) -> str:
+    """What a start that is refused says, in one line."""
+    changed = tuple(f"{key.replace('__', '.')}={value}" for key, value in settings.items())
+    line = [sys.executable, "-m", "openclaw_rl", "up", "--data-dir", str(server.data_dir), *server.settings, *changed]
+    done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, **env}, stdin=subprocess.DEVNULL)
+    assert done.returncode == 2, done.stderr
+    (*_, said) = done.stderr.strip().splitlines()
+    return said
+
+
+def test_what_cannot_be_is_one_sentence(server: Server, service: LocalService) -> None:
+    keyed = {"TINKER_API_KEY": KEY}
+    assert "set TINKER_API_KEY" in refused(server, env={"TINKER_API_KEY": ""})
+    assert "refuses the key (status 401): set TINKER_API_KEY" in refused(server, env={"TINKER_API_KEY": "tml-other"})
+    said = refused(server, env=keyed, engine__served_model="Qwen/Nothing")
+    assert f"has no base model 'Qwen/Nothing'; it has {NAME}: set model.name" in said
+    said = refused(server, env=keyed, training__lora_target_modules="q_proj")
+    assert "training.lora_target_modules=q_proj: a service trains all projections" in said
+    said = refused(server, env=keyed, training__teacher="ema")
+    assert "training.teacher=ema: training.backend=tinker can do null or base or current only" in said
+    before = len(service.diary())
+    said = refused(server, env=keyed, training__cloud__consent="false")
+    assert "What leaves this machine" in said
+    assert "training.cloud.consent=true" in said
+    assert len(service.diary()) == before, "nothing was asked before anybody agreed"
+    service.order(without=["prompt_logprobs"])
+    assert "no version could be proved" in refused(server, env=keyed)
+
+
+def test_an_sdk_in_a_folder_of_its_own(server: Server, service: LocalService) -> None:
+    """As for servers that need another version of it."""
+    found = importlib.util.find_spec("tinker")
+    assert found is not None
+    assert found.origin is not None
+    server.env["PYTHONPATH"] = ""
+    server.settings += (f"training.cloud.sdk_path={Path(found.origin).parents[1]}",)
+    server.start()
+    assert server.chat("What is snow?", max_tokens=8).status_code == 200
 
 
 def test_a_killed_gateway_trains_nothing_twice(server: Server, service: LocalService) -> None:

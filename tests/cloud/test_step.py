@@ -139,7 +139,7 @@ async def test_a_second_step_goes_on_from_the_optimiser_of_the_first(
     assert anew.weights is not None
     one, other = (load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (open_run, anew))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert not service.folder_of(open_run.weights.uri) == service.folder_of(anew.weights.uri)
+    assert open_run.weights.uri != anew.weights.uri
 
 
 async def test_a_step_that_breaks_in_the_middle_is_taken_again_from_its_parent(
@@ -162,7 +162,8 @@ async def test_a_server_without_likely_tokens_is_taught_token_by_token(
 ) -> None:
     service.order(without=["topk", "targets", "wide", "ppo"])
     abilities = await there.survey()
-    assert not (abilities.likely_tokens or abilities.chosen_tokens or abilities.wide_targets or abilities.policy_loss)
+    assert {abilities.likely_tokens, abilities.chosen_tokens, abilities.wide_targets} == {False}
+    assert not abilities.policy_loss
     report = await training_of(there, tmp_path, abilities).step(order_of(*batch(), parent=None), tmp_path / "v1.json")
     assert report.state == "done"
     assert report.metrics["loss/opd"] != 0

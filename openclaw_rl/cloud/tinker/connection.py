@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError
-from types import ModuleType
 from typing import Any, TypeVar
 
 from openclaw_rl.cloud.service import Access
@@ -26,7 +25,7 @@ _LOOK_S = 5.0
 _FROM_STATUS = {401: "key", 403: "key", 402: "billing", 404: "missing", 410: "missing", 429: "busy", 425: "busy"}
 
 
-def import_sdk() -> ModuleType:
+def import_sdk() -> Any:
     """`ConfigError` with the command where it is not installed."""
     os.environ["TINKER_TELEMETRY"] = "0"
     try:

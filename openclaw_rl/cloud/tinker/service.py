@@ -7,6 +7,7 @@ an ability that is missing; anything else is an error of the look.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class TinkerService:
         rest = await self._connection.asked(lambda: _rest(self._connection.sdk, service, self.access))
         for one in (uri, state_of(uri)):
             try:
-                await self._connection.asked(lambda one=one: rest.delete_checkpoint_from_tinker_path(one))
+                await self._connection.asked(partial(rest.delete_checkpoint_from_tinker_path, one))
             except CloudError as error:
                 if error.kind != "missing":
                     raise

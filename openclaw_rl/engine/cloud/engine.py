@@ -147,7 +147,7 @@ class CloudEngine:
                     code="version_conflict",
                 )
             if admit_publication(publication, dict.fromkeys(self._weights, publication.sha256)):
-                if uri is None or publication.weights.folder is not None:
+                if publication.weights is None or publication.weights.folder is not None:
                     raise EngineRefused(
                         f"version {label} is at {uri or 'no place'}, and {self._place} serves what it trained itself: "
                         "begin anew with another store.data_dir, or serve with the engine that it was made for",
