@@ -68,7 +68,7 @@ class Bill:
         }
 
 
-class Ledger:
+class Till:
     """What was used, in a folder."""
 
     def __init__(self, folder: Path, prices: Prices, *, clock: Callable[[], float] = time.time) -> None:
@@ -121,7 +121,7 @@ def read_bill(data_dir: Path) -> Bill | None:
         prices = Prices(**json.loads((folder / _PRICES).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         prices = Prices()
-    return Ledger(folder, prices).bill()
+    return Till(folder, prices).bill()
 
 
 def bill_text(bill: Bill) -> str:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from openclaw_rl.cloud.bill import Ledger, Prices
+from openclaw_rl.cloud.bill import Prices, Till
 from openclaw_rl.cloud.service import KEY_VARIABLES, Abilities, Access
 from openclaw_rl.config import Config
 from openclaw_rl.config.environment import worker_environment
@@ -30,7 +30,7 @@ _PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class ServiceDesk:
     """Where a service is, the key to it, and the folder of what we know of it."""
 
     access: Access
@@ -42,7 +42,7 @@ class Desk:
     """The settings say that their author knows what leaves the machine."""
 
     @classmethod
-    def of(cls, config: Config) -> Desk:
+    def of(cls, config: Config) -> ServiceDesk:
         training, cloud = config.training, config.training.cloud
         assert training.backend == "tinker", "nobody asks otherwise"
         url, key = training.tinker_url, training.tinker_api_key
@@ -67,8 +67,8 @@ class Desk:
         )
 
     @property
-    def ledger(self) -> Ledger:
-        return Ledger(self.folder / "bill", self.prices)
+    def till(self) -> Till:
+        return Till(self.folder / "bill", self.prices)
 
     def environment(self) -> dict[str, str]:
         """For a worker: beside what each of them inherits."""
@@ -137,7 +137,7 @@ class Desk:
         abilities = Abilities.from_json(raw["abilities"])
         told = {"access": self._identity(), "abilities": abilities.to_json(), "at": time.time()}
         self._write("survey.json", told)
-        self.ledger.keep_prices()
+        self.till.keep_prices()
         return abilities, ""
 
     def remove(self, uris: Sequence[str]) -> None:

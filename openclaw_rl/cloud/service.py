@@ -104,7 +104,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
+class Answered:
     """An answer: exact ids, as they were drawn. With the token that ended it, where one did."""
 
     token_ids: tuple[int, ...]
@@ -118,7 +118,7 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reading:
+class SaidOf:
     """What is said of the last R tokens of a sequence."""
 
     logprobs: Floats
@@ -138,11 +138,11 @@ class CloudSampler(Protocol):
 
     async def draw(
         self, weights: str | None, prompt_ids: Sequence[int], how: Sampling, *, stop_ids: Sequence[int]
-    ) -> Drawn: ...
+    ) -> Answered: ...
 
     async def read(
         self, weights: str | None, ids: Sequence[int], *, last: int, likely: int = 0, chosen_RK: Ints | None = None
-    ) -> Reading:
+    ) -> SaidOf:
         """The last `last` tokens, each given all before it."""
         ...
 

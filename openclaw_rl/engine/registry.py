@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from openclaw_rl.cloud.desk import Desk
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import EngineConfig, EngineType
 from openclaw_rl.engine.cloud.hosts import CLOUD, cloud_host
 from openclaw_rl.engine.foreign.hosts import START_TIMEOUT_S as FOREIGN_START_TIMEOUT_S
@@ -75,7 +75,7 @@ def start_timeout_s(config: EngineConfig) -> float:
 
 
 def make_host(
-    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine", desk: Desk | None = None
+    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine", desk: ServiceDesk | None = None
 ) -> EngineHost:
     """The configured engine on these weights, or several as one; `desk` leads to a service. Made inside a running event
     loop."""

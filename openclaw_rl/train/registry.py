@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from openclaw_rl.cloud.desk import Desk
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.protocols import Trainer, WeightsKeeper
@@ -15,7 +15,7 @@ from openclaw_rl.train.losses import check_loss
 
 TRAINERS: Mapping[str, tuple[Callable[[Config, Path], Trainer], Callable[[Config], WeightsKeeper]]] = {
     "local": (LocalTrainer.of, lambda config: LocalWeights(versions_folder(config))),
-    "tinker": (CloudTrainer.of, lambda config: CloudWeights(versions_folder(config), Desk.of(config))),
+    "tinker": (CloudTrainer.of, lambda config: CloudWeights(versions_folder(config), ServiceDesk.of(config))),
 }
 """By name: how the trainer of a model's folder is made, and what keeps its weights where nobody trains."""
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client import CollectorRegistry, Gauge
 
 from openclaw_rl.cloud.bill import KINDS
-from openclaw_rl.cloud.desk import Desk
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.cloud.service import Abilities, Used
 from openclaw_rl.config import Config
 from openclaw_rl.config.tree import CLOUDS
@@ -21,21 +21,21 @@ _TYPICAL_TOKENS = 1000
 """Of a turn of an agent, for the estimate at the start; a real step says what it cost."""
 
 
-def desk_of(config: Config) -> Desk | None:
+def desk_of(config: Config) -> ServiceDesk | None:
     """None where everything is computed here."""
-    return Desk.of(config) if config.training.backend in CLOUDS else None
+    return ServiceDesk.of(config) if config.training.backend in CLOUDS else None
 
 
-def show_bill(desk: Desk, registry: CollectorRegistry) -> None:
+def show_bill(desk: ServiceDesk, registry: CollectorRegistry) -> None:
     """The bill so far among the figures of /metrics, read when somebody asks for them."""
     tokens = Gauge("openclaw_rl_service_tokens", "Tokens that a service computed.", ["kind"], registry=registry)
     usd = Gauge("openclaw_rl_service_usd", "What that cost, in US dollars.", ["when"], registry=registry)
-    ledger = desk.ledger
+    till = desk.till
     for kind in KINDS:
-        tokens.labels(kind).set_function(lambda kind=kind: getattr(ledger.bill().total, kind))
+        tokens.labels(kind).set_function(lambda kind=kind: getattr(till.bill().total, kind))
     if desk.prices.are_known:
-        usd.labels("today").set_function(lambda: ledger.bill().usd_today or 0.0)
-        usd.labels("total").set_function(lambda: ledger.bill().usd_total or 0.0)
+        usd.labels("today").set_function(lambda: till.bill().usd_today or 0.0)
+        usd.labels("total").set_function(lambda: till.bill().usd_total or 0.0)
 
 
 async def look_at_service(config: Config, *, learn: bool, say: Callable[[str], None]) -> None:
@@ -82,7 +82,7 @@ def _instead(config: Config, abilities: Abilities) -> Iterator[str]:
         )
 
 
-def _money(config: Config, desk: Desk) -> Iterator[str]:
+def _money(config: Config, desk: ServiceDesk) -> Iterator[str]:
     training = config.training
     tokens, epochs = training.batch_size * _TYPICAL_TOKENS, training.num_epochs
     used = Used(prefill=tokens * (epochs + 2), train=tokens * epochs)
@@ -96,5 +96,5 @@ def _money(config: Config, desk: Desk) -> Iterator[str]:
         return
     budget = training.cloud.daily_budget
     limit = f"; training stops at ${budget:.2f} a day" if budget else "; no training.cloud.daily_budget is set"
-    spent = desk.ledger.bill()
+    spent = desk.till.bill()
     yield f"{what}: about ${cost:.4f}{limit}. So far ${spent.usd_total or 0:.2f}, today ${spent.usd_today or 0:.2f}."

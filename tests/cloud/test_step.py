@@ -13,7 +13,7 @@ import pytest_asyncio
 import torch
 from safetensors.torch import load_file, save_file
 
-from openclaw_rl.cloud.bill import Ledger, Prices
+from openclaw_rl.cloud.bill import Prices, Till
 from openclaw_rl.cloud.service import Abilities, Form, Move
 from openclaw_rl.cloud.tinker.service import TinkerService
 from openclaw_rl.errors import CloudError
@@ -43,7 +43,7 @@ async def there(service: LocalService) -> AsyncIterator[TinkerService]:
 
 def training_of(there: TinkerService, folder: Path, abilities: Abilities = ALL) -> CloudTraining:
     prices = Prices(prefill=1.0, sample=2.0, train=3.0)
-    return CloudTraining(there, abilities, ledger=Ledger(folder / "bill", prices), prices=prices)
+    return CloudTraining(there, abilities, till=Till(folder / "bill", prices), prices=prices)
 
 
 def order_of(*samples: Sample, parent: WeightsRef | None, number: int = 1, **changes: Any) -> StepOrder:
@@ -199,7 +199,7 @@ async def test_the_bill_names_every_token(there: TinkerService, service: LocalSe
     report = await training_of(there, tmp_path).step(order_of(*batch(), parent=None), tmp_path / "v1.json")
     diary = service.diary()[before:]
     trained = sum(one["tokens"] for one in diary if one["event"] == "backward")
-    bill = Ledger(tmp_path / "bill", prices).bill()
+    bill = Till(tmp_path / "bill", prices).bill()
     assert bill.today.train == report.metrics["cost/train_tokens"] == trained
     read = sum(one["tokens"] for one in diary if one["event"] == "forward")
     prompts = sum(one["prompt"] for one in diary if one["event"] == "sample")

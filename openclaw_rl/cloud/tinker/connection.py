@@ -40,7 +40,7 @@ def import_sdk() -> Any:
     return tinker
 
 
-class Connection:
+class TinkerLink:
     """One session with a service. `service` is the SDK's client; made again after the service forgot it."""
 
     def __init__(self, access: Access) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from openclaw_rl.cloud.service import Floats, Form, Gradient, Move, Passage, Policy, Used
-from openclaw_rl.cloud.tinker.connection import Connection
+from openclaw_rl.cloud.tinker.connection import TinkerLink
 from openclaw_rl.errors import CloudError
 
 _SAMPLER, _STATE = "sampler_weights", "weights"
@@ -23,7 +23,7 @@ _NORMS = ("unclipped_grad_l2", "grad_norm", "grad_l2")
 class TinkerLearner:
     """One run; `begin` makes another."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TinkerLink) -> None:
         self._connection = connection
         self._service: Any = None
         self._client: Any = None

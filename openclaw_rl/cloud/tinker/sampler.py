@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from openclaw_rl.cloud.service import Drawn, Floats, Ints, Reading, Used
-from openclaw_rl.cloud.tinker.connection import Connection
+from openclaw_rl.cloud.service import Answered, Floats, Ints, SaidOf, Used
+from openclaw_rl.cloud.tinker.connection import TinkerLink
 from openclaw_rl.errors import CloudError
 from openclaw_rl.types import Sampling, TokenLogprob
 
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 class TinkerSampler:
     """Shares a connection with whoever else uses it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TinkerLink) -> None:
         self._connection = connection
         self._clients: dict[str | None, tuple[Any, Any]] = {}
         """By weights: the service client it was made by, and the sampling client."""
@@ -34,7 +34,7 @@ class TinkerSampler:
 
     async def draw(
         self, weights: str | None, prompt_ids: Sequence[int], how: Sampling, *, stop_ids: Sequence[int]
-    ) -> Drawn:
+    ) -> Answered:
         """One answer, whole: the service does not stream."""
         types = self._connection.sdk.types
         params = types.SamplingParams(
@@ -51,7 +51,7 @@ class TinkerSampler:
         if one.logprobs is None or len(one.logprobs) != len(one.tokens):
             raise CloudError(f"{self._connection.access.place} sampled without log-probs", kind="failed")
         cached = int(answer.prompt_cache_hit_tokens or 0)
-        return Drawn(
+        return Answered(
             token_ids=tuple(one.tokens),
             logprobs=tuple(one.logprobs),
             finish_reason="stop" if one.stop_reason == "stop" else "length",
@@ -61,7 +61,7 @@ class TinkerSampler:
 
     async def read(
         self, weights: str | None, ids: Sequence[int], *, last: int, likely: int = 0, chosen_RK: Ints | None = None
-    ) -> Reading:
+    ) -> SaidOf:
         """One token is sampled, and thrown away: the service has no question without one."""
         types = self._connection.sdk.types
         also: dict[str, Any] = {"include_prompt_logprobs": True, "prompt_logprobs_last_n": last}
@@ -77,7 +77,7 @@ class TinkerSampler:
             raise CloudError(f"{self._connection.access.place} gives no log-probs of given tokens", kind="refused")
         cached = int(answer.prompt_cache_hit_tokens or 0)
         found = answer.topk_prompt_logprobs_np
-        return Reading(
+        return SaidOf(
             logprobs=logprobs_R,
             likely=(
                 (np.asarray(found.token_ids[-last:], np.int64), _floats(found.logprobs[-last:])) if likely else None

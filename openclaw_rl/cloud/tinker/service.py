@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from openclaw_rl.cloud.service import Abilities, Access, Form, Passage, Policy
-from openclaw_rl.cloud.tinker.connection import Connection
+from openclaw_rl.cloud.tinker.connection import TinkerLink
 from openclaw_rl.cloud.tinker.learner import TinkerLearner, state_of
 from openclaw_rl.cloud.tinker.sampler import TinkerSampler
 from openclaw_rl.errors import CloudError, ConfigError
@@ -31,7 +31,7 @@ class TinkerService:
 
     def __init__(self, access: Access) -> None:
         self.access = access
-        self._connection = Connection(access)
+        self._connection = TinkerLink(access)
 
     def sampler(self) -> TinkerSampler:
         return TinkerSampler(self._connection)

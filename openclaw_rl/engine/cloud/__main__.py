@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from openclaw_rl.cloud.bill import Ledger, Prices
+from openclaw_rl.cloud.bill import Prices, Till
 from openclaw_rl.cloud.registry import make_service
 from openclaw_rl.cloud.service import Abilities, Access
-from openclaw_rl.engine.cloud.engine import CloudEngine, Served
+from openclaw_rl.engine.cloud.engine import CloudEngine, FarModel
 from openclaw_rl.engine.worker.process import run_worker
 
 
@@ -35,9 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return CloudEngine(
             service.sampler(),
             Abilities.from_json(options["abilities"]),
-            Served(**{**options["model"], "stop_ids": tuple(options["model"]["stop_ids"])}),
+            FarModel(**{**options["model"], "stop_ids": tuple(options["model"]["stop_ids"])}),
             place=access.place,
-            ledger=Ledger(Path(options["bill"]), Prices()),
+            till=Till(Path(options["bill"]), Prices()),
             max_active=options["max_active"],
             context_window=options["context_window"],
             close_service=service.close,

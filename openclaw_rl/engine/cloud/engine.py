@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from openclaw_rl.cloud.bill import Ledger
-from openclaw_rl.cloud.service import Abilities, CloudSampler, Reading
+from openclaw_rl.cloud.bill import Till
+from openclaw_rl.cloud.service import Abilities, CloudSampler, SaidOf
 from openclaw_rl.engine.worker.admission import admit, admit_publication, admit_retirement, admit_score
 from openclaw_rl.errors import CloudError, EngineRefused
 from openclaw_rl.types import (
@@ -38,7 +38,7 @@ _SHAPED = ("min_p", "repetition_penalty", "presence_penalty", "frequency_penalty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class FarModel:
     """What of a model's files an engine needs that has no weights here."""
 
     name: str
@@ -53,10 +53,10 @@ class CloudEngine:
         self,
         sampler: CloudSampler,
         abilities: Abilities,
-        model: Served,
+        model: FarModel,
         *,
         place: str,
-        ledger: Ledger,
+        till: Till,
         max_active: int,
         close_service: Callable[[], Awaitable[None]],
         context_window: int | None = None,
@@ -65,7 +65,7 @@ class CloudEngine:
         self._abilities = abilities
         self._model = model
         self._place = place
-        self._ledger = ledger
+        self._till = till
         self._close_service = close_service
         self._window = min(abilities.context_window, context_window or abilities.context_window)
         self._weights: dict[str, str | None] = {BASE_VERSION: None}
@@ -102,7 +102,7 @@ class CloudEngine:
                     drawn = await self._sampler.draw(
                         weights, request.token_ids, how, stop_ids=request.stop_token_ids or self._model.stop_ids
                     )
-        self._ledger.add(drawn.used, by="engine")
+        self._till.add(drawn.used, by="engine")
         yield Delta(
             token_ids=drawn.token_ids,
             logprobs=drawn.logprobs,
@@ -123,7 +123,7 @@ class CloudEngine:
             async with self._background:
                 with self._told(label):
                     found = await self._sampler.read(weights, ids, last=len(ids) - start, likely=request.top_logprobs)
-            self._ledger.add(found.used, by="engine")
+            self._till.add(found.used, by="engine")
             return Scored(logprobs=tuple(found.logprobs.tolist()), top_logprobs=_tops(found))
 
         with self._holding(label) as weights:
@@ -198,7 +198,7 @@ class CloudEngine:
             raise EngineRefused(str(error), code="service_refused") from error
 
 
-def _tops(found: Reading) -> tuple[tuple[TokenLogprob, ...], ...] | None:
+def _tops(found: SaidOf) -> tuple[tuple[TokenLogprob, ...], ...] | None:
     if found.likely is None:
         return None
     ids_RK, logprobs_RK = (one.tolist() for one in found.likely)

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from openclaw_rl.backoff import Backoff
-from openclaw_rl.cloud.desk import Desk
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import EngineConfig
-from openclaw_rl.engine.cloud.engine import Served
+from openclaw_rl.engine.cloud.engine import FarModel
 from openclaw_rl.engine.worker.client import SocketEngine
 from openclaw_rl.engine.worker.life import ProcessLaunch
 from openclaw_rl.engine.worker.supervisor import Supervisor
@@ -32,12 +32,12 @@ START_TIMEOUT_S = 120.0
 
 
 def cloud_host(
-    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str, desk: Desk | None = None
+    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str, desk: ServiceDesk | None = None
 ) -> Supervisor:
     """Starts nothing yet. A service is one: `desk` says which."""
     if desk is None:
         raise ConfigError(f"engine.type={config.type} serves what training.backend={config.type} trains; set that too")
-    served = Served(name=model.name, vocab_size=model.vocab_size, stop_ids=model.stop_ids)
+    served = FarModel(name=model.name, vocab_size=model.vocab_size, stop_ids=model.stop_ids)
     options = {
         **desk.options(),
         "model": asdict(served),

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from openclaw_rl.cloud.bill import Ledger, Prices
+from openclaw_rl.cloud.bill import Prices, Till
 from openclaw_rl.cloud.registry import make_service
 from openclaw_rl.cloud.service import Abilities, Access
 from openclaw_rl.train.cloud.training import CloudTraining
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     training = CloudTraining(
         make_service(Access.from_json(options["access"])),
         Abilities.from_json(options["abilities"]),
-        ledger=Ledger(Path(options["bill"]), prices),
+        till=Till(Path(options["bill"]), prices),
         prices=prices,
     )
     runner = asyncio.Runner()

@@ -36,7 +36,7 @@ from openclaw_rl.cloud.service import (
     Move,
     Passage,
     Policy,
-    Reading,
+    SaidOf,
     Used,
 )
 from openclaw_rl.train.cloud.rows import KnownRows
@@ -56,7 +56,7 @@ _AT_ONCE = 8
 
 
 @dataclass(slots=True, eq=False)
-class _Work:
+class _Item:
     """A sample on its way through a step."""
 
     sample: Sample
@@ -153,13 +153,13 @@ class CloudStep:
         prompts = [sample.prompt_ids, *(sample.teacher_prompt(one) for one in sample.candidates)]
         return max(map(len, prompts)) + len(sample.response_ids)
 
-    async def _prepared(self, sample: Sample) -> _Work | None:
+    async def _prepared(self, sample: Sample) -> _Item | None:
         """None for a sample that can move nothing; it keeps its place in the denominator."""
         tensors, settings = sample_tensors(sample), self._loss.settings
         if not self._loss.needs_student(tensors):
             return None
         response_R1 = tensors.response_ids.unsqueeze(-1)
-        one = _Work(sample=sample, tensors=tensors, columns=response_R1)
+        one = _Item(sample=sample, tensors=tensors, columns=response_R1)
         num_teachers = self._loss.num_teachers(tensors)
         if num_teachers:
             if self._has_likely:
@@ -175,7 +175,7 @@ class CloudStep:
             one.base = KnownRows(response_R1, torch.from_numpy(told.logprobs).unsqueeze(-1), likely_RK=None)
         return one
 
-    async def _teacher(self, one: _Work, prompt_ids: tuple[int, ...]) -> KnownRows:
+    async def _teacher(self, one: _Item, prompt_ids: tuple[int, ...]) -> KnownRows:
         """What a hinted teacher says of the response, of the student's likely tokens, and which are its own."""
         settings, sample = self._loss.settings, one.sample
         is_base = sample.kind == "anchor" or self._settings.teacher == "base"
@@ -208,7 +208,7 @@ class CloudStep:
         *,
         likely: int = 0,
         chosen_RK: Ints | None = None,
-    ) -> Reading:
+    ) -> SaidOf:
         async with self._places:
             told = await self._sampler.read(
                 weights,
@@ -222,9 +222,9 @@ class CloudStep:
 
     # -- an epoch ------------------------------------------------------------------------------------------------------
 
-    async def _epoch(self, work: Sequence[_Work], mean: BatchMean, found: defaultdict[str, list[float]]) -> float:
+    async def _epoch(self, work: Sequence[_Item], mean: BatchMean, found: defaultdict[str, list[float]]) -> float:
         """Adds the gradient of all of them; their loss."""
-        ways: defaultdict[str, list[_Work]] = defaultdict(list)
+        ways: defaultdict[str, list[_Item]] = defaultdict(list)
         for one in work:
             ways[self._way(one)].append(one)
         total = 0.0
@@ -255,7 +255,7 @@ class CloudStep:
                 total += self._slope(one, given[:, None], mean, found)[0]
         return total
 
-    def _way(self, one: _Work) -> str:
+    def _way(self, one: _Item) -> str:
         """How many passes a sample needs: the first epoch measures all that stays fixed, so it needs both."""
         settings, target = self._loss.settings, one.target
         if target is None or target.base is not None:
@@ -268,7 +268,7 @@ class CloudStep:
         return "linear" if is_linear and not has_policy else "custom"
 
     def _slope(
-        self, one: _Work, given: Floats, mean: BatchMean, found: defaultdict[str, list[float]]
+        self, one: _Item, given: Floats, mean: BatchMean, found: defaultdict[str, list[float]]
     ) -> tuple[float, Floats]:
         """A sample's share of the loss at these log-probs [N, C], and the slope by each of them."""
         num_response = len(one.sample.response_ids)
@@ -291,14 +291,14 @@ class CloudStep:
             slope[-num_response:] = said_RC.grad.numpy()
         return float(share.detach()), slope
 
-    def _whole(self, one: _Work) -> Floats:
+    def _whole(self, one: _Item) -> Floats:
         """The last epoch's log-probs: any will do where the slope does not depend on them."""
         assert one.last is not None
         whole = np.zeros((len(one.passage.ids), one.last.shape[1]), dtype=np.float32)
         whole[-len(one.last) :] = one.last.numpy()
         return whole
 
-    def _policy(self, one: _Work, mean: BatchMean) -> Policy:
+    def _policy(self, one: _Item, mean: BatchMean) -> Policy:
         """Each token's advantage with all that it is multiplied by: the service's sum is then our share of the loss."""
         target, tensors, settings = one.target, one.tensors, self._loss.settings
         assert target is not None
@@ -329,6 +329,6 @@ def within(loss: LossSettings, abilities: Abilities) -> LossSettings:
     return replace(loss, distillation="token", hint_selection="shortest", top_k=1, teacher_top_k=1)
 
 
-def _likely(told: Reading) -> tuple[Ints, Floats]:
+def _likely(told: SaidOf) -> tuple[Ints, Floats]:
     assert told.likely is not None, "it was asked for"
     return told.likely

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from openclaw_rl.cloud.bill import over_budget
-from openclaw_rl.cloud.desk import Desk
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.cloud.service import Used
 from openclaw_rl.config import Config
 from openclaw_rl.config.environment import worker_environment
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 class CloudWeights:
     """`protocols.WeightsKeeper` for snapshots on a service."""
 
-    def __init__(self, folder: Path, desk: Desk) -> None:
+    def __init__(self, folder: Path, desk: ServiceDesk) -> None:
         self._folder = folder
         self._desk = desk
 
@@ -79,7 +79,7 @@ class CloudTrainer(LocalTrainer):
 
     capabilities = TrainerCapabilities(lora=True, full_weights=False, scores=True, custom_loss=False)
 
-    def __init__(self, desk: Desk, folder: Path, *, budget: float | None, scratch: Path) -> None:
+    def __init__(self, desk: ServiceDesk, folder: Path, *, budget: float | None, scratch: Path) -> None:
         super().__init__(folder, folder, {}, scratch=scratch)
         self._desk = desk
         self._kept = CloudWeights(folder, desk)
@@ -90,12 +90,12 @@ class CloudTrainer(LocalTrainer):
         """As configured; `ConfigError` for what a service cannot follow."""
         training = config.training
         check_form(training.model_dump())
-        desk, scratch = Desk.of(config), config.store.data_dir / "run" / "orders"
+        desk, scratch = ServiceDesk.of(config), config.store.data_dir / "run" / "orders"
         return cls(desk, versions_folder(config), budget=training.cloud.daily_budget, scratch=scratch)
 
     async def step(self, order: StepOrder) -> StepReport:
         cost = self._desk.prices.cost(estimate(order))
-        if why := over_budget(await asyncio.to_thread(self._desk.ledger.bill), cost, self._budget):
+        if why := over_budget(await asyncio.to_thread(self._desk.till.bill), cost, self._budget):
             raise TrainError(why)
         return await super().step(order)
 
@@ -133,7 +133,7 @@ def estimate(order: StepOrder) -> Used:
     return found
 
 
-def names_file(folder: Path, line: str, number: int, desk: Desk) -> Path:
+def names_file(folder: Path, line: str, number: int, desk: ServiceDesk) -> Path:
     return folder / f"{version_label(line, number)}.{desk.access.service}.json"
 
 

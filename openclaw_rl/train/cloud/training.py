@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from openclaw_rl.cloud.bill import Ledger, Prices
+from openclaw_rl.cloud.bill import Prices, Till
 from openclaw_rl.cloud.service import Abilities, CloudLearner, Form, Passage, Service, Used
 from openclaw_rl.errors import CloudError, TrainError
 from openclaw_rl.faults import crash_point
@@ -47,10 +47,10 @@ _SCORED_AT_ONCE = 16
 class CloudTraining:
     """Takes steps on one base model of one service."""
 
-    def __init__(self, service: Service, abilities: Abilities, *, ledger: Ledger, prices: Prices) -> None:
+    def __init__(self, service: Service, abilities: Abilities, *, till: Till, prices: Prices) -> None:
         self._service = service
         self._abilities = abilities
-        self._ledger = ledger
+        self._till = till
         self._prices = prices
         self._sampler = service.sampler()
         self._line: tuple[str, str | None, CloudLearner] | None = None
@@ -78,7 +78,7 @@ class CloudTraining:
         outcome = await taker.take(samples, number=order.number)
         crash_point("trainer.moved")
         used = self._used + taker.used + _less(learner.used, before)
-        self._ledger.add(used, by="trainer")
+        self._till.add(used, by="trainer")
         metrics = {**outcome.metrics, **self._cost(used)}
         if outcome.reason:
             return StepReport(state="discarded", metrics=metrics, reason=outcome.reason)
@@ -121,7 +121,7 @@ class CloudTraining:
         except CloudError:
             self._line = None
             raise
-        self._ledger.add(_less(learner.used, before), by="trainer")
+        self._till.add(_less(learner.used, before), by="trainer")
         return tuple(tuple(one[start - 1 :, 0].tolist()) for one, start in zip(found, order.starts, strict=True))
 
     async def _run(self, line: str, parent: str | None, form: Form) -> CloudLearner:
