@@ -242,6 +242,18 @@ async def test_a_service_that_was_started_again_is_asked_in_a_new_session(
     assert (await training.step(second, tmp_path / "v2.json")).state == "done"
 
 
+async def test_who_does_not_pay_is_told_so(service: LocalService) -> None:
+    """The SDK would wait an hour without a word."""
+    there = TinkerService(service.access())
+    sampler = there.sampler()
+    await sampler.open(None)
+    routes = ("asample", "get_server_capabilities")
+    service.order(faults=[{"route": route, "status": 402, "times": 1000} for route in routes])
+    with pytest.raises(CloudError, match="asks for payment") as failure:
+        await sampler.read(None, (1, 5, 6), last=2)
+    assert failure.value.kind == "billing"
+
+
 async def test_a_service_that_is_away_is_not_waited_for_without_end(service: LocalService) -> None:
     there = TinkerService(service.access(patience_s=3.0))
     sampler, learner = there.sampler(), there.learner()

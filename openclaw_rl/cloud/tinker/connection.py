@@ -1,7 +1,8 @@
 """The SDK's client, its errors as ours, and its waits with an end.
 
-The SDK tries again for minutes, and asks for a result for as long as the network is down. Here a service that has said
-nothing to a plain question for `patience_s` is away, whatever the SDK still hopes; one that computes may take long. The
+The SDK tries again for minutes, asks for a result for as long as the network is down, and waits an hour for a payment.
+Here a service that has said nothing to a plain question for `patience_s` is away, and one that asks for money says so at
+once, whatever the SDK still hopes; one that computes may take long, though not for ever. The
 SDK's own telemetry is off: with an error it would send request headers to its makers, and the key is one of them.
 """
 
@@ -22,6 +23,10 @@ _T = TypeVar("_T")
 
 _LOOK_EVERY_S = 2.0
 _LOOK_S = 5.0
+_LONGEST_S = 1800.0
+"""A request that took longer is given up, though the service is there: it was refused for its rate again and again, or
+waits for a place that does not come."""
+_UNPAID = "{place} asks for payment before it goes on (status 402): see its billing page"
 _FROM_STATUS = {401: "key", 403: "key", 402: "billing", 404: "missing", 410: "missing", 429: "busy", 425: "busy"}
 
 
@@ -79,7 +84,7 @@ class TinkerLink:
 
     async def waited(self, answer: Awaitable[_T]) -> _T:
         """An answer, or `away` once the service has been silent for too long."""
-        task = asyncio.ensure_future(answer)
+        task, began_at = asyncio.ensure_future(answer), time.monotonic()
         self._heard_at = max(self._heard_at, time.monotonic() - _LOOK_EVERY_S)
         try:
             while True:
@@ -88,6 +93,8 @@ class TinkerLink:
                     break
                 if await self.is_there():
                     self._heard_at = time.monotonic()
+                    if self._heard_at - began_at > _LONGEST_S:
+                        raise CloudError(f"{self.access.place} has no place for a request: try later", kind="busy")
                 elif time.monotonic() - self._heard_at > self.access.patience_s:
                     raise CloudError(
                         f"{self.access.place} has not answered for {self.access.patience_s:g} s; nothing is lost, and "
@@ -110,15 +117,19 @@ class TinkerLink:
                 task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def is_there(self) -> bool:
-        """Whether it answers a plain question at all."""
+        """Whether it answers a plain question at all; `CloudError` if it asks for money instead."""
         import httpx  # the SDK brings it
 
         url = (self.access.url or default_url()).rstrip("/")
         try:
             async with httpx.AsyncClient(timeout=_LOOK_S) as plain:
-                answer = await plain.get(f"{url}/api/v1/healthz", headers={"X-API-Key": self.access.key})
+                answer = await plain.get(
+                    f"{url}/api/v1/get_server_capabilities", headers={"X-API-Key": self.access.key}
+                )
         except httpx.HTTPError:
             return False
+        if answer.status_code == 402:
+            raise CloudError(_UNPAID.format(place=self.access.place), kind="billing")
         return answer.status_code < 500
 
     def explained(self, error: Exception) -> CloudError:
@@ -137,9 +148,7 @@ class TinkerLink:
                 kind="key",
             )
         if kind == "billing":
-            return CloudError(
-                f"{place} asks for payment before it goes on (status 402): see its billing page", kind=kind
-            )
+            return CloudError(_UNPAID.format(place=place), kind=kind)
         if kind is not None:
             return CloudError(f"{place}: {_first_line(error)}", kind=kind)
         if status is not None and status >= 500:
