@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from openclaw_rl.cloud.bill import KINDS
+from openclaw_rl.cloud.bill import KINDS, Till
 from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.cloud.service import Abilities, Used
 from openclaw_rl.config import Config
@@ -32,10 +33,14 @@ def show_bill(desk: ServiceDesk, registry: CollectorRegistry) -> None:
     usd = Gauge("openclaw_rl_service_usd", "What that cost, in US dollars.", ["when"], registry=registry)
     till = desk.till
     for kind in KINDS:
-        tokens.labels(kind).set_function(lambda kind=kind: getattr(till.bill().total, kind))
+        tokens.labels(kind).set_function(partial(_tokens, till, kind))
     if desk.prices.are_known:
         usd.labels("today").set_function(lambda: till.bill().usd_today or 0.0)
         usd.labels("total").set_function(lambda: till.bill().usd_total or 0.0)
+
+
+def _tokens(till: Till, kind: str) -> float:
+    return float(getattr(till.bill().total, kind))
 
 
 async def look_at_service(config: Config, *, learn: bool, say: Callable[[str], None]) -> None:

@@ -18,7 +18,7 @@ from openclaw_rl.cloud.service import Abilities, Form, Move
 from openclaw_rl.cloud.tinker.service import TinkerService
 from openclaw_rl.errors import CloudError
 from openclaw_rl.train.cloud.training import CloudTraining
-from openclaw_rl.types import Sample, ScoreOrder, StepOrder, WeightsRef
+from openclaw_rl.types import Sample, ScoreOrder, StepOrder, StepReport, WeightsRef
 from tests.cloud.services import LocalService
 from tests.factories.orders import sample, settings
 from tests.factories.torch_trainers import new_trainer
@@ -61,19 +61,30 @@ def order_of(*samples: Sample, parent: WeightsRef | None, number: int = 1, **cha
 
 def as_adapter(service: LocalService, uri: str, folder: Path) -> WeightsRef:
     """A snapshot of the service as a PEFT folder, which the trainer here begins from."""
-    kept = load_file(service.folder_of(uri) / "weights.safetensors")
+    found = load_file(service.folder_of(uri) / "weights.safetensors")
     names = {"down": "lora_A", "up": "lora_B"}
-    tensors = {
+    written = {
         f"base_model.model.{name.rpartition('.')[0]}.{names[name.rpartition('.')[2]]}.weight": one.contiguous()
-        for name, one in kept.items()
+        for name, one in found.items()
     }
     weights = folder / "weights"
     weights.mkdir(parents=True)
-    save_file(tensors, weights / "adapter_model.safetensors", metadata={"format": "pt"})
-    targets = sorted({name.rpartition(".")[0].rpartition(".")[2] for name in kept})
+    save_file(written, weights / "adapter_model.safetensors", metadata={"format": "pt"})
+    targets = sorted({name.rpartition(".")[0].rpartition(".")[2] for name in found})
     config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 32.0, "target_modules": targets}
     (weights / "adapter_config.json").write_text(json.dumps(config))
     return WeightsRef.of_folder(weights, "")
+
+
+def tensors(folder: Path | None) -> dict[str, torch.Tensor]:
+    assert folder is not None
+    return load_file(folder / "adapter_model.safetensors")
+
+
+def kept(service: LocalService, report: StepReport) -> dict[str, torch.Tensor]:
+    """The weights of a snapshot, where the service has them."""
+    assert report.weights is not None
+    return load_file(service.folder_of(report.weights.uri) / "weights.safetensors")
 
 
 def batch(**changes: Any) -> list[Sample]:
@@ -117,10 +128,9 @@ async def test_a_service_takes_the_step_that_is_taken_here(
     assert losses == ({"cross_entropy", "ppo"} if alone else {"cross_entropy"}), "scores alone are the service's own"
     assert away.weights is not None
     assert local.weights is not None
-    assert local.weights.folder is not None
-    moved = load_file(as_adapter(service, away.weights.uri, tmp_path / "moved").folder / "adapter_model.safetensors")
-    wanted = load_file(local.weights.folder / "adapter_model.safetensors")
-    begun = load_file(here.folder / "adapter_model.safetensors")
+    moved = tensors(as_adapter(service, away.weights.uri, tmp_path / "moved").folder)
+    wanted = tensors(local.weights.folder)
+    begun = tensors(here.folder)
     for name, there_moved in moved.items():
         step = (wanted[name] - begun[name]).norm()
         assert (there_moved - wanted[name]).norm() < 0.02 * step + 1e-6, name
@@ -137,7 +147,7 @@ async def test_a_second_step_goes_on_from_the_optimiser_of_the_first(
     anew = await training_of(there, tmp_path).step(second, tmp_path / "v2-again.json")
     assert open_run.weights is not None
     assert anew.weights is not None
-    one, other = (load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (open_run, anew))
+    one, other = kept(service, open_run), kept(service, anew)
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert open_run.weights.uri != anew.weights.uri
 
@@ -153,7 +163,7 @@ async def test_a_step_that_breaks_in_the_middle_is_taken_again_from_its_parent(
     with pytest.raises(CloudError, match="a GPU died"):
         await training.step(second, tmp_path / "v2.json")
     again = await training.step(second, tmp_path / "v2.json")
-    one, other = (load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (whole, again))
+    one, other = kept(service, whole), kept(service, again)
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -220,7 +230,7 @@ async def test_rate_limits_and_broken_connections_are_waited_out(
     calm = await training_of(there, tmp_path).step(order_of(*batch(), parent=None), tmp_path / "calm.json")
     service.order(faults=faults)
     report = await training_of(there, tmp_path).step(order_of(*batch(), parent=None), tmp_path / "v1.json")
-    one, other = (load_file(service.folder_of(step.weights.uri) / "weights.safetensors") for step in (calm, report))
+    one, other = kept(service, calm), kept(service, report)
     assert all(torch.equal(one[name], other[name]) for name in one), "a request that is sent again counts once"
 
 

@@ -1,8 +1,8 @@
 """The SDK's client, its errors as ours, and its waits with an end.
 
 The SDK tries again for minutes, asks for a result for as long as the network is down, and waits an hour for a payment.
-Here a service that has said nothing to a plain question for `patience_s` is away, and one that asks for money says so at
-once, whatever the SDK still hopes; one that computes may take long, though not for ever. The
+Here a service that has said nothing to a plain question for `patience_s` is away, and one that asks for money says so
+at once, whatever the SDK still hopes; one that computes may take long, though not for ever. The
 SDK's own telemetry is off: with an error it would send request headers to its makers, and the key is one of them.
 """
 

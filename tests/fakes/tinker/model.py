@@ -30,7 +30,9 @@ class Lora(nn.Module):
         self.up = nn.Parameter(torch.zeros(base.out_features, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + (ALPHA / self.down.shape[0]) * (x @ self.down.T) @ self.up.T
+        beside: Tensor = (ALPHA / self.down.shape[0]) * (x @ self.down.T) @ self.up.T
+        whole: Tensor = self.base(x) + beside
+        return whole
 
 
 @dataclass(eq=False)
@@ -109,7 +111,9 @@ class TinyModel:
     def logits(self, ids: Sequence[int], weights: Mapping[str, Tensor] | None) -> Tensor:
         """[N, V], with the gradient of `weights`."""
         given = torch.tensor([list(ids)])
-        return functional_call(self._model, dict(weights or {}), (given,), {"use_cache": False}).logits[0].float()
+        said = functional_call(self._model, dict(weights or {}), (given,), {"use_cache": False})
+        logits: Tensor = said.logits[0].float()
+        return logits
 
     def logprobs(self, ids: Sequence[int], weights: Mapping[str, Tensor] | None) -> Tensor:
         return torch.log_softmax(self.logits(ids, weights), dim=-1)

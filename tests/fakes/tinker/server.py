@@ -16,7 +16,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from tests.fakes.tinker.model import Run, TinyModel, gathered, loss_of
 
 KEY = "tml-test"
 _POLL_S = 1.0
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ class Service:
     # -- what can go wrong -------------------------------------------------------------------------------------------
 
     @web.middleware
-    async def guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         route = request.path.rpartition("/")[2]
         if route in ("control", "diary"):
             return await handler(request)
@@ -343,7 +344,7 @@ class Service:
                 _fill(answer.topk_prompt_logprobs, rows, top)
             if asked.target_prompt_logprobs is not None:
                 self._targets(answer, asked.target_prompt_logprobs, logprobs)
-        return answer.SerializeToString()
+        return bytes(answer.SerializeToString())
 
     def _targets(self, answer: pb.SampleResponse, asked: Any, logprobs: torch.Tensor) -> None:
         assert asked.sparse_crow_indices is None, "this server reads dense targets"
@@ -464,7 +465,8 @@ def _json(model: Any) -> web.Response:
 
 def _tensor(raw: pb.Tensor) -> torch.Tensor:
     found = _tensor_data_from_proto(raw)
-    return found.to_torch()  # dense or sparse: the SDK sends what is shorter
+    made: torch.Tensor = found.to_torch()  # dense or sparse: the SDK sends what is shorter
+    return made
 
 
 def _fill(message: pb.TopkLogprobs, rows: list[list[tuple[int, float]]], k: int) -> None:
@@ -483,7 +485,7 @@ def _outputs(outputs: list[torch.Tensor], metrics: dict[str, float]) -> bytes:
         batched.data, batched.dtype = data, pb.DTYPE_FLOAT32
         batched.offsets = np.array([0, len(data)], np.int64).tobytes()
         batched.trailing_shape.extend(one.shape[1:])
-    return answer.SerializeToString()
+    return bytes(answer.SerializeToString())
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,7 @@ def made(sampler: Sampler, folder: Path) -> CloudEngine:
     return CloudEngine(sampler, SEEN, model, place="Far", till=till, max_active=4, close_service=close)
 
 
-async def said(engine: CloudEngine, **changes: object) -> Delta:
+async def said(engine: CloudEngine, **changes: Any) -> Delta:
     sampling = Sampling(**{"max_tokens": 3, **changes})
     request = GenerateRequest(request_id="r", token_ids=(5, 6), sampling=sampling)
     (delta,) = [delta async for delta in engine.generate(request)]

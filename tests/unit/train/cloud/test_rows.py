@@ -25,6 +25,7 @@ def test_known_tokens_have_their_logprobs_and_gradients() -> None:
     assert torch.equal(rows.top_k(2)[0], dense.top_k(2)[0])
     assert torch.equal(rows.top_k(2)[1], dense.top_k(2)[1])
     rows.logprob(asked).sum().backward()
+    assert known.grad is not None
     assert torch.equal(known.grad, torch.tensor([[1.0, 1.0, 0.0, 1.0, 1.0]] * 3)), "the first of two counts"
 
 
