@@ -48,7 +48,7 @@ class LocalService:
         command = (sys.executable, "-W", "ignore", "-m", "tests.fakes.tinker.server", "--model", str(self._model))
         where = ("--state", str(self._state), "--port", str(self.port), "--name", NAME)
         self.process = subprocess.Popen([*command, *where], stderr=subprocess.DEVNULL)
-        until = time.monotonic() + 60
+        until = time.monotonic() + 150
         while True:
             try:
                 httpx.get(f"{self.url}/diary")

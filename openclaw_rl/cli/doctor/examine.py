@@ -22,6 +22,7 @@ from openclaw_rl.cli.doctor import checks, probes
 from openclaw_rl.cli.screen import make_console, print_json
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.engine.embedded.cpu.dtype_probe import why_not_bfloat16
+from openclaw_rl.engine.registry import capabilities_of
 from openclaw_rl.errors import OpenClawError, StoreDamaged, StoreError
 from openclaw_rl.gateway.access.auth import read_key_file
 from openclaw_rl.model.files import EMBEDDED_NAME
@@ -82,7 +83,7 @@ def examine(config: Config) -> Iterator[CheckResult]:
     yield checks.check_judge(config.evaluation.judge, None if rows is None else read_unscored(rows))
     yield checks.check_learning(None if rows is None else read_backlog(rows), problem)
 
-    model = probes.model_facts(config.model)
+    model = probes.model_facts(config.model, weights=capabilities_of(config.engine).computes_here)
     yield checks.check_model(model)
     if model.files is None and model.name == EMBEDDED_NAME:
         cache, needed = config.model.cache_dir, _EMBEDDED_BYTES
