@@ -118,7 +118,8 @@ def open_files(data_dir: Path) -> list[OpenFile] | None:
 
 
 def model_facts(model: ModelConfig, *, weights: bool = True) -> ModelFacts:
-    """The configured model as it is on this disk, without `weights` as far as it is needed here. Fetches nothing; reads every byte of the embedded one."""
+    """The configured model as it is on this disk, without `weights` as far as it is needed here. Fetches nothing; reads
+    every byte of the embedded one."""
     try:
         if model.checkpoint_path is None and model.name == EMBEDDED_NAME:
             return _embedded_facts(model)
