@@ -104,7 +104,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class DrawnAnswer:
     """An answer: exact ids, as they were drawn. With the token that ended it, where one did."""
 
     token_ids: tuple[int, ...]
@@ -138,7 +138,7 @@ class CloudSampler(Protocol):
 
     async def draw(
         self, weights: str | None, prompt_ids: Sequence[int], how: Sampling, *, stop_ids: Sequence[int]
-    ) -> Answered: ...
+    ) -> DrawnAnswer: ...
 
     async def read(
         self, weights: str | None, ids: Sequence[int], *, last: int, likely: int = 0, chosen_RK: Ints | None = None

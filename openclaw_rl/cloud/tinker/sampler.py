@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from openclaw_rl.cloud.service import Answered, Floats, Ints, SaidOf, Used
+from openclaw_rl.cloud.service import DrawnAnswer, Floats, Ints, SaidOf, Used
 from openclaw_rl.cloud.tinker.connection import TinkerLink
 from openclaw_rl.errors import CloudError
 from openclaw_rl.types import Sampling, TokenLogprob
@@ -34,7 +34,7 @@ class TinkerSampler:
 
     async def draw(
         self, weights: str | None, prompt_ids: Sequence[int], how: Sampling, *, stop_ids: Sequence[int]
-    ) -> Answered:
+    ) -> DrawnAnswer:
         """One answer, whole: the service does not stream."""
         types = self._connection.sdk.types
         params = types.SamplingParams(
@@ -51,7 +51,7 @@ class TinkerSampler:
         if one.logprobs is None or len(one.logprobs) != len(one.tokens):
             raise CloudError(f"{self._connection.access.place} sampled without log-probs", kind="failed")
         cached = int(answer.prompt_cache_hit_tokens or 0)
-        return Answered(
+        return DrawnAnswer(
             token_ids=tuple(one.tokens),
             logprobs=tuple(one.logprobs),
             finish_reason="stop" if one.stop_reason == "stop" else "length",

@@ -150,7 +150,7 @@ class CloudTraining:
         return found
 
     async def _exercises(self, order: StepOrder, settings: TrainSettings, parent: str | None) -> list[Sample]:
-        """Answered by the student, or shown by the base model, which reads the wish behind the question."""
+        """DrawnAnswer by the student, or shown by the base model, which reads the wish behind the question."""
         shown, found = settings.demonstrations == "turns_and_exercises", []
         by = BASE_VERSION if shown else version_label(order.line, order.parent_number)
         for at, one in enumerate(order.exercises):

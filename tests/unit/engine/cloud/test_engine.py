@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from openclaw_rl.cloud.bill import Prices, Till
-from openclaw_rl.cloud.service import Abilities, Answered, Ints, SaidOf, Used
+from openclaw_rl.cloud.service import Abilities, DrawnAnswer, Ints, SaidOf, Used
 from openclaw_rl.engine.cloud.engine import CloudEngine, FarModel
 from openclaw_rl.errors import CloudError, EngineRefused
 from openclaw_rl.types import Delta, GenerateRequest, Publication, Sampling, ScoreRequest, WeightsRef
@@ -44,13 +44,13 @@ class Sampler:
 
     async def draw(
         self, weights: str | None, prompt_ids: Sequence[int], how: Sampling, *, stop_ids: Sequence[int]
-    ) -> Answered:
+    ) -> DrawnAnswer:
         await self.may_answer.wait()
         if self.trouble:
             raise self.trouble
         ids = (self.names.index(weights),) * how.max_tokens
         used = Used(prefill=len(prompt_ids), sample=len(ids))
-        return Answered(token_ids=ids, logprobs=(-1.0,) * len(ids), finish_reason="length", used=used)
+        return DrawnAnswer(token_ids=ids, logprobs=(-1.0,) * len(ids), finish_reason="length", used=used)
 
     async def read(
         self, weights: str | None, ids: Sequence[int], *, last: int, likely: int = 0, chosen_RK: Ints | None = None
