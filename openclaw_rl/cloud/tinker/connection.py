@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from openclaw_rl.cloud.service import Access
@@ -76,6 +76,8 @@ class TinkerLink:
 
         async def answer() -> Any:
             made = await asyncio.to_thread(call)
+            if isinstance(made, Future):  # older versions of the SDK promise some things so
+                return await asyncio.wrap_future(made)
             if hasattr(made, "future") and hasattr(made, "result"):
                 return await asyncio.wrap_future(made.future())
             return await made if isinstance(made, Awaitable) else made

@@ -7,7 +7,8 @@ from their first token to their last.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,7 +51,7 @@ class TinkerSampler:
         (one,) = answer.sequences
         if one.logprobs is None or len(one.logprobs) != len(one.tokens):
             raise CloudError(f"{self._connection.access.place} sampled without log-probs", kind="failed")
-        cached = int(answer.prompt_cache_hit_tokens or 0)
+        cached = int(getattr(answer, "prompt_cache_hit_tokens", 0) or 0)
         return DrawnAnswer(
             token_ids=tuple(one.tokens),
             logprobs=tuple(one.logprobs),
@@ -72,16 +73,13 @@ class TinkerSampler:
             wanted[-last:] = chosen_RK
             also["target_prompt_logprobs"] = types.TensorData.from_numpy(wanted)
         answer = await self._asked(weights, ids, types.SamplingParams(max_tokens=1, temperature=1.0), **also)
-        logprobs_R = _floats(answer.prompt_logprobs_np)[-last:]
+        logprobs_R = _floats(answer.prompt_logprobs)[-last:]
         if len(logprobs_R) != last or np.isnan(logprobs_R).any():
             raise CloudError(f"{self._connection.access.place} gives no log-probs of given tokens", kind="refused")
-        cached = int(answer.prompt_cache_hit_tokens or 0)
-        found = answer.topk_prompt_logprobs_np
+        cached = int(getattr(answer, "prompt_cache_hit_tokens", 0) or 0)
         return SaidOf(
             logprobs=logprobs_R,
-            likely=(
-                (np.asarray(found.token_ids[-last:], np.int64), _floats(found.logprobs[-last:])) if likely else None
-            ),
+            likely=_likely(answer.topk_prompt_logprobs[-last:]) if likely else None,
             chosen=None if chosen_RK is None else _matrix(answer.target_prompt_logprobs, len(ids) - 1)[-last:],
             used=Used(prefill=len(ids) - cached, cached=cached, sample=1),
         )
@@ -97,9 +95,18 @@ class TinkerSampler:
 
         async def ask(weights: str | None) -> Any:
             client = await self._made(weights)
-            return await self._connection.asked(lambda: client.sample(prompt, 1, params, **also))
+            return await self._connection.asked(lambda: client.sample(prompt, 1, params, **self._known(client, also)))
 
         return await self._again(weights, ask)
+
+    def _known(self, client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """What this version of the SDK can ask: without `prompt_logprobs_last_n` all of a prompt is scored."""
+        can = inspect.signature(client.sample).parameters
+        lacks = [name for name in asked if name not in can and name != "prompt_logprobs_last_n"]
+        if lacks:
+            version = self._connection.sdk.__version__
+            raise CloudError(f"the Tinker SDK {version} cannot ask for {', '.join(lacks)}", kind="refused")
+        return {name: value for name, value in asked.items() if name in can}
 
     async def _again(self, weights: str | None, ask: Callable[[str | None], Awaitable[_T]]) -> _T:
         """Once more, in a new session, where the service has forgotten this one: it was started again."""
@@ -135,7 +142,13 @@ class TinkerSampler:
 
 
 def _floats(raw: Any) -> Floats:
-    return np.asarray([] if raw is None else raw, dtype=np.float32)
+    """None, where nothing was said, is NaN."""
+    return np.array(raw or [], dtype=np.float32)
+
+
+def _likely(raw: Any) -> tuple[Ints, Floats]:
+    ids = [[token for token, _ in row] for row in raw]
+    return np.array(ids, dtype=np.int64), np.array([[value for _, value in row] for row in raw], dtype=np.float32)
 
 
 def _matrix(raw: Any, num_rows: int) -> Floats:
