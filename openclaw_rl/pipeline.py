@@ -69,6 +69,7 @@ from openclaw_rl.release.undo.commands import Serving
 from openclaw_rl.tracking import make_observers
 from openclaw_rl.train.loop import TrainLoop
 from openclaw_rl.types import LOCAL_USER, Version
+from openclaw_rl.wiring.cloud import look_at_service
 from openclaw_rl.wiring.commands import make_commands
 from openclaw_rl.wiring.envs import Trying, collecting, held_out, make_means, make_pace
 from openclaw_rl.wiring.foundation import check_settings, lay_foundation, open_store, prepare_run_dir, write_private
@@ -111,6 +112,7 @@ async def run(
     """
     stop, hurry = _on_signals()
     check_settings(config, learn=learn)
+    await look_at_service(config, learn=learn, say=say)
     foundation = await lay_foundation(config, learn=learn)
     trainer = make_trainer(foundation) if learn else None
     async with AsyncExitStack() as cleanup:

@@ -6,15 +6,18 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import typer
 import uvloop
 from rich.text import Text
 
 from openclaw_rl import pipeline
 from openclaw_rl.cli.address import KEY_FILE
 from openclaw_rl.cli.screen import make_console
-from openclaw_rl.config import LoadedConfig
+from openclaw_rl.config import Config, LoadedConfig
+from openclaw_rl.wiring.cloud import desk_of
 
 _BODY = '{"messages": [{"role": "user", "content": "Hello!"}]}'
 
@@ -32,6 +35,7 @@ def run_server(loaded: LoadedConfig, *, learn: bool) -> None:
         key = now.key if settings.gateway.require_key else None
         say(started_text(url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found))
 
+    _agree(settings, say)
     say(Text.assemble(("Starting ", "dim"), settings.model.name, (f" on the {settings.engine.type} engine …", "dim")))
     run = pipeline.run(
         settings,
@@ -41,6 +45,16 @@ def run_server(loaded: LoadedConfig, *, learn: bool) -> None:
         say=lambda line: say(Text(line, "dim")),
     )
     uvloop.run(run)
+
+
+def _agree(settings: Config, say: Callable[[Text], None]) -> None:
+    """Shows what leaves the machine before any of it does, and asks, once for each service."""
+    desk = desk_of(settings)
+    if desk is None or desk.has_consent or not sys.stdin.isatty():
+        return  # without a terminal the start is refused, with the same words
+    say(Text(desk.leaves()))
+    typer.confirm("Go on?", abort=True, err=True)
+    desk.agree()
 
 
 def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Text:

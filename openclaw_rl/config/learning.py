@@ -35,7 +35,7 @@ JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(
 """One name, or several in the order in which they are asked."""
 
 _ONE_GPU = "this release judges and teaches on one GPU, or on a CPU (engine.device=cpu)"
-_NO_CLOUD = "this release trains locally; cloud trainers come later"
+_NO_FIREWORKS = "this release trains here, or on Tinker"
 
 
 class MessageClassification(Section):
@@ -168,6 +168,26 @@ def _check_method(value: str) -> str:
 Method = Annotated[str, AfterValidator(_check_method)]
 
 
+class CloudConfig(Section):
+    """Training and serving on somebody else's machines (docs/cloud.md)."""
+
+    consent: bool = setting(
+        False, "I know what leaves this machine; the first start on a terminal shows it and asks instead."
+    )
+    daily_budget: PositiveFloat | None = setting(
+        None, "US dollars of a day (UTC) after which nothing is trained; chat goes on. Needs prices. null = no limit."
+    )
+    price_prefill: NonNegativeFloat | None = setting(None, "US dollars for a million tokens that are read.")
+    price_cached: NonNegativeFloat | None = setting(
+        None, "The same for tokens found in the service's cache; null = as price_prefill."
+    )
+    price_sample: NonNegativeFloat | None = setting(None, "The same for tokens that are sampled.")
+    price_train: NonNegativeFloat | None = setting(None, "The same for tokens that are trained on.")
+    sdk_path: FsPath | None = setting(
+        None, "Folder that `pip install --target` put the service's SDK into; null = it is installed beside us."
+    )
+
+
 class TrainingConfig(Section):
     """The trainer: objective, optimiser, adapter, and the machines it runs on."""
 
@@ -181,9 +201,10 @@ class TrainingConfig(Section):
     )
     backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited(
         "local",
-        "Where the trainer runs: one process here, or one for each GPU of one machine or several, with FSDP2.",
-        _NO_CLOUD,
-        also=("fsdp",),
+        "Where the trainer runs: one process here, one for each GPU of one machine or several with FSDP2, or tinker, "
+        "which serves what it trains and chooses engine.type.",
+        _NO_FIREWORKS,
+        also=("fsdp", "tinker"),
     )
     load_path: FsPath | None = setting(
         None, "Weights to serve and train, apart from model.checkpoint_path, which then has the tokenizer."
@@ -398,9 +419,13 @@ class TrainingConfig(Section):
     node_rank: NonNegativeInt = setting(0, "Number of this machine among them, for `openclaw-rl worker trainer`.")
     master_addr: Text = setting("localhost", "Address of machine 0 among them.")
     master_port: Port = setting(6000, "Port of machine 0 among them.")
-    tinker_api_key: Secret | None = limited(None, "Key of the Tinker backend.", _NO_CLOUD)
-    tinker_project_id: Text | None = limited(None, "Project of the Tinker backend.", _NO_CLOUD)
-    fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_CLOUD)
+    tinker_api_key: Secret | None = setting(None, "Key of the Tinker backend.")
+    tinker_project_id: Text | None = setting(None, "Project of the Tinker backend.")
+    tinker_url: Url | None = setting(
+        None, "A server of others that speaks Tinker's protocol, such as http://10.0.0.5:8000; null = Tinker itself."
+    )
+    fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_FIREWORKS)
+    cloud: CloudConfig = Field(default_factory=CloudConfig)
 
     @property
     def num_ranks(self) -> int:

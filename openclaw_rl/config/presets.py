@@ -49,6 +49,8 @@ _PUBLISHED: Mapping[str, Any] = {
     "save_every": 100,
 }
 _OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {**_AS_FOR_PEOPLE, "learning_rate": 1e-5, "num_epochs": 1}
+_CLOUDS = ("tinker",)
+"""Backends that serve what they train."""
 _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "num_epochs": 2}
 
 
@@ -59,7 +61,10 @@ def preset_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
         chosen = {**_PUBLISHED, **_PUBLISHED_ADAPTER} if has_adapter else _PUBLISHED
     else:
         chosen = {} if has_adapter else _OURS_WITHOUT_ADAPTER
-    return {f"training.{name}": value for name, value in chosen.items()}
+    defaults = {f"training.{name}": value for name, value in chosen.items()}
+    if (backend := values.get("training.backend")) in _CLOUDS:  # log-probs of a service are those at temperature 1
+        defaults |= {"engine.type": backend, "training.logprob_temperature": 1.0}
+    return defaults
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from openclaw_rl.config.keys import LEAVES, either, limit_of
 from openclaw_rl.config.machines import machine_refusals
 from openclaw_rl.config.sources import LoadedConfig
 from openclaw_rl.config.text import write_yaml
-from openclaw_rl.config.tree import FOREIGN_ENGINES, Config, EngineConfig
+from openclaw_rl.config.tree import CLOUDS, FOREIGN_ENGINES, Config, EngineConfig
 from openclaw_rl.errors import ConfigError
 
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
@@ -84,6 +84,7 @@ def _refusals(config: Config, *, learn: bool) -> Iterator[str]:
 
 def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
     engine, rank = config.engine, config.training.lora_rank
+    yield from _cloud_refusals(config)
     is_foreign, is_attached = engine.type in FOREIGN_ENGINES, engine.url is not None or bool(engine.urls)
     yield from _of_servers(engine) if is_foreign else _of_others(engine)
     if not learn:
@@ -131,6 +132,27 @@ def _of_servers(engine: EngineConfig) -> Iterator[str]:
     for name in ("api_key", "served_model"):
         if not is_attached and getattr(engine, name) is not None:
             yield f"engine.{name}: it is for a server that runs already; name that with engine.url, or remove it"
+
+
+def _cloud_refusals(config: Config) -> Iterator[str]:
+    engine, training, cloud = config.engine.type, config.training.backend, config.training.cloud
+    if engine != training and {engine, training} & set(CLOUDS):
+        service = engine if engine in CLOUDS else training
+        yield (
+            f"engine.type = {engine} and training.backend = {training}: {service} serves what it trained itself; set "
+            f"both to {service}, or neither"
+        )
+    elif training == "tinker" and config.training.tinker_api_key is None:
+        yield (
+            "training.backend = tinker: it needs a key; set TINKER_API_KEY to yours, from Tinker's console, or to any "
+            "word that begins with tml- for a server of your own"
+        )
+    prices = (cloud.price_prefill, cloud.price_sample, cloud.price_train)
+    if cloud.daily_budget is not None and None in prices:
+        yield (
+            f"training.cloud.daily_budget = {cloud.daily_budget:g}: without prices nobody knows what is spent; set "
+            "training.cloud.price_prefill, price_sample and price_train, in dollars for a million tokens"
+        )
 
 
 def _named(key: str) -> str:

@@ -130,17 +130,19 @@ class SglangConfig(Section):
 
 
 EngineType = Literal["embedded", "scripted", "vllm", "sglang", "tinker", "fireworks"]
-AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted", "vllm", "sglang")
+AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted", "vllm", "sglang", "tinker")
 """The engines of this release."""
 FOREIGN_ENGINES: tuple[EngineType, ...] = ("vllm", "sglang")
 """Servers of others, started here or at a URL."""
+CLOUDS: tuple[EngineType, ...] = ("tinker",)
+"""Services that serve what they trained themselves: engine.type and training.backend are the same."""
 
 
 class EngineConfig(Section):
     """The policy being served."""
 
     type: EngineType = limited(
-        "embedded", "Which engine samples the tokens.", "the clouds' engines come later", also=AVAILABLE_ENGINES[1:]
+        "embedded", "Which engine samples the tokens.", "Fireworks comes later", also=AVAILABLE_ENGINES[1:]
     )
     replicas: PositiveInt = setting(
         1, "Engines that are started and answer as one; they share the CPU's threads, or get one of gpu_ids each."

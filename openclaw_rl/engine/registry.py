@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import EngineConfig, EngineType
+from openclaw_rl.engine.cloud.hosts import CLOUD, cloud_host
 from openclaw_rl.engine.foreign.hosts import START_TIMEOUT_S as FOREIGN_START_TIMEOUT_S
 from openclaw_rl.engine.foreign.hosts import capabilities as foreign
 from openclaw_rl.engine.pool.hosts import check_pool, is_pool, pool_of_replicas, pool_of_servers
@@ -46,6 +48,7 @@ ENGINES: Mapping[EngineType, EngineKind] = {
     "embedded": EngineKind(EMBEDDED, embedded_host),
     "scripted": EngineKind(SCRIPTED, scripted_host),
     "sglang": EngineKind(foreign(SglangDialect()), sglang_host, FOREIGN_START_TIMEOUT_S, attaches=True),
+    "tinker": EngineKind(CLOUD, cloud_host),
     "vllm": EngineKind(foreign(VllmDialect()), vllm_host, FOREIGN_START_TIMEOUT_S, attaches=True),
 }
 
@@ -69,15 +72,16 @@ def check_engine(config: EngineConfig) -> None:
 def second_engine(config: EngineConfig, gpu_ids: Sequence[int]) -> EngineConfig:
     """One of the same kind for other weights, started here: what names the place of the first is not its.
 
-    Beside servers that run already it is the embedded one. Without `gpu_ids` it shares the first GPU.
+    Beside servers that run already, and services, it is the embedded one. Without `gpu_ids` it shares the first GPU.
     """
     gpus = tuple(gpu_ids) or config.gpu_ids[:1]
     place = {"url": None, "urls": (), "port": 0, "api_key": None, "served_model": None, "adapter_dir": None}
     spread = {"tensor_parallel": max(1, len(gpus))}
+    is_started = config.url is None and not config.urls and capabilities_of(config).computes_here
     return config.model_copy(
         update={
             **place,
-            "type": "embedded" if config.url is not None or config.urls else config.type,
+            "type": config.type if is_started else "embedded",
             "replicas": 1,
             "gpu_ids": gpus,
             "vllm": config.vllm.model_copy(update=spread),
@@ -91,9 +95,14 @@ def start_timeout_s(config: EngineConfig) -> float:
     return config.start_timeout_s or ENGINES[config.type].start_timeout_s
 
 
-def make_host(config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine") -> EngineHost:
-    """The configured engine on these weights, or several as one. Made inside a running event loop."""
+def make_host(
+    config: EngineConfig, model: ModelFiles, socket: Path, *, name: str = "engine", desk: ServiceDesk | None = None
+) -> EngineHost:
+    """The configured engine on these weights, or several as one; `desk` leads to a service. Made inside a running event
+    loop."""
     check_engine(config)
+    if desk is not None:
+        return cloud_host(config, model, socket, name=name, desk=desk)
     kind = ENGINES[config.type]
     if is_pool(config):
         pool = pool_of_servers if config.urls else pool_of_replicas

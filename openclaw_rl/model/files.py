@@ -54,9 +54,12 @@ class ModelFiles:
         return sum(path.stat().st_size for path in self.weights)
 
 
-def resolve_model(model: ModelConfig, *, console: Console | None = None, full_check: bool = False) -> ModelFiles:
+def resolve_model(
+    model: ModelConfig, *, console: Console | None = None, full_check: bool = False, weights: bool = True
+) -> ModelFiles:
     """The files of the configured model, fetched if they have to be. Blocking; milliseconds when everything is there.
 
+    Without `weights` only what renders and tokenises is fetched: they are computed with elsewhere.
     `console` shows progress. `full_check` reads every byte of the embedded model and makes it again if one is wrong.
     """
     console = console or Console(stderr=True)
@@ -64,11 +67,11 @@ def resolve_model(model: ModelConfig, *, console: Console | None = None, full_ch
     if model.checkpoint_path is None and model.name == EMBEDDED_NAME:
         folder = ensure_embedded(SMOLLM2, model.cache_dir, console, full_check=full_check)
     elif model.checkpoint_path is None and not folder.is_dir():
-        folder = _from_hub(model, console)
-    return inspect_folder(model.name, folder, tokenizer_path=model.tokenizer_path or folder)
+        folder = _from_hub(model, console, weights=weights)
+    return inspect_folder(model.name, folder, tokenizer_path=model.tokenizer_path or folder, weights=weights)
 
 
-def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path) -> ModelFiles:
+def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path, weights: bool = True) -> ModelFiles:
     """Read and check a Hugging Face folder."""
     config = _read_json(folder / "config.json")
     architecture = check_architecture(name, config)
@@ -90,7 +93,7 @@ def inspect_folder(name: str, folder: Path, *, tokenizer_path: Path) -> ModelFil
             context_window=int(text["max_position_embeddings"]),
             vocab_size=int(text["vocab_size"]),
             stop_ids=tuple(int(i) for i in (stop if isinstance(stop, list) else [stop])),
-            weights=_weights(name, folder),
+            weights=_weights(name, folder) if weights else (),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(
@@ -162,7 +165,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _from_hub(model: ModelConfig, console: Console) -> Path:
+def _from_hub(model: ModelConfig, console: Console, *, weights: bool) -> Path:
     """Into the hub client's own cache, which other programs on this machine share (HF_HOME moves it).
 
     What is there is used as it is: a new revision on the hub must not slip under adapters trained on the old one.
@@ -173,13 +176,14 @@ def _from_hub(model: ModelConfig, console: Console) -> Path:
             f"model.name={model.name!r} is neither the embedded model {EMBEDDED_NAME!r}, nor an existing folder, "
             "nor a hub name ORG/NAME." + (f" Did you mean {near[0]!r}?" if near else "")
         )
+    files = _HUB_FILES if weights else _HUB_FILES[1:]
     with suppress(ModelError):
-        kept = _snapshot(model, _HUB_FILES, local_files_only=True)
-        inspect_folder(model.name, kept, tokenizer_path=model.tokenizer_path or kept)
+        kept = _snapshot(model, files, local_files_only=True)
+        inspect_folder(model.name, kept, tokenizer_path=model.tokenizer_path or kept, weights=weights)
         return kept
     console.out(f"Looking for {model.name} on the hub.")
     check_architecture(model.name, _read_json(_snapshot(model, ["config.json"]) / "config.json"))
-    return _snapshot(model, _HUB_FILES)
+    return _snapshot(model, files)
 
 
 def _snapshot(model: ModelConfig, patterns: list[str], *, local_files_only: bool = False) -> Path:

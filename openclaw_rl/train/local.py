@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Self
@@ -219,16 +219,23 @@ class LocalTrainer(OrderingTrainer):
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "openclaw_rl.train.worker"),
-            *("--model", str(self._model), "--options", json.dumps(self._options_now())),
+            *self._command(self._options_now()),
             stdin=pipe,
             stdout=pipe,
             stderr=pipe,
-            env=worker_environment() | self._secrets,
+            env=self._environment(),
             start_new_session=True,  # a Ctrl-C reaches only us
         )
         self._reading = asyncio.create_task(self._pass_on_logs(self._process))
         return self._process
+
+    def _command(self, options: Mapping[str, Json]) -> Sequence[str]:
+        """What starts the worker."""
+        module = (sys.executable, "-m", "openclaw_rl.train.worker")
+        return (*module, "--model", str(self._model), "--options", json.dumps(options))
+
+    def _environment(self) -> dict[str, str]:
+        return worker_environment() | self._secrets
 
     async def _ask(self, process: asyncio.subprocess.Process, line: bytes) -> bytes | None:
         """The next line that it says; None if it ends without one."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import Config
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.protocols import Trainer, WeightsKeeper
+from openclaw_rl.train.cloud.trainer import CloudTrainer, CloudWeights
 from openclaw_rl.train.fsdp.trainer import fsdp_trainer
 from openclaw_rl.train.local import LocalTrainer, LocalWeights, versions_folder
 from openclaw_rl.train.losses import check_loss
@@ -15,6 +17,7 @@ from openclaw_rl.train.losses import check_loss
 TRAINERS: Mapping[str, tuple[Callable[[Config, Path], Trainer], Callable[[Config], WeightsKeeper]]] = {
     "local": (LocalTrainer.of, lambda config: LocalWeights(versions_folder(config))),
     "fsdp": (fsdp_trainer, lambda config: LocalWeights(versions_folder(config))),
+    "tinker": (CloudTrainer.of, lambda config: CloudWeights(versions_folder(config), ServiceDesk.of(config))),
 }
 """By name: how the trainer of a model's folder is made, and what keeps its weights where nobody trains."""
 

@@ -198,6 +198,8 @@ class Capabilities:
     """It loads a whole checkpoint as a version."""
     has_weights: bool = True
     """A model with weights answers, so that there is something to train."""
+    computes_here: bool = True
+    """It reads the model's files; otherwise they are with a service, and only what renders is needed here."""
     hidden: bool = False
     """`hidden` gives the hidden states of the base model."""
     logprobs_changed_by: frozenset[str] = frozenset()

@@ -108,6 +108,11 @@ class Version:
         return None if self.weights is None else self.weights.folder
 
     @property
+    def place(self) -> str:
+        """That folder, or what a service calls the weights; empty where they are gone."""
+        return str(self.folder or (self.weights.uri if self.weights else ""))
+
+    @property
     def sha256(self) -> str:
         """What its weights hash to; empty where they are gone, or their owner cannot say."""
         return "" if self.weights is None else self.weights.sha256

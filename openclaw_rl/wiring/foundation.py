@@ -34,7 +34,7 @@ class Foundation:
 
 async def lay_foundation(config: Config, *, learn: bool = True) -> Foundation:
     """Finds the model, which may take a download, and reads its tokenizer."""
-    model = await asyncio.to_thread(resolve_model, config.model)
+    model = await asyncio.to_thread(resolve_model, config.model, weights=capabilities_of(config.engine).computes_here)
     if learn:
         await asyncio.to_thread(check_teacher, config.training, model)
     renderer = await asyncio.to_thread(load_renderer, model.path, model.name, model.tokenizer_path)

@@ -38,6 +38,7 @@ from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.release.undo.commands import Commands
 from openclaw_rl.store import told_of
 from openclaw_rl.types import LOCAL_USER, Json
+from openclaw_rl.wiring.cloud import desk_of, show_bill
 from openclaw_rl.wiring.foundation import Foundation
 from openclaw_rl.wiring.learning import ReleaseParts
 
@@ -67,7 +68,10 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
     config, model_id = foundation.config, foundation.model_id
     live = LiveVersions()
     keys, secret = await _load_keys(store, config)
-    host = make_host(config.engine, foundation.model, sockets / "engine.sock")
+    desk, metrics = desk_of(config), Metrics()
+    host = make_host(config.engine, foundation.model, sockets / "engine.sock", desk=desk)
+    if desk is not None:
+        show_bill(desk, metrics.registry)
     shares = Shares(max_bytes=config.gateway.max_reading_bytes)
     background = Background()
     shared = store if isinstance(store, SharedStore) else None
@@ -89,7 +93,6 @@ async def make_serving(foundation: Foundation, store: WholeStore, sockets: Path)
         heads=PromptHeads(foundation.renderer) if config.engine.share_heads else None,
         weight_of=lambda user: keys.terms_of(user).weight or 1.0,
     )
-    metrics = Metrics()
     if following is not None:
         following.teach(gateway, keys)
     days = config.store.retention_days

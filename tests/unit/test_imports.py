@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"protocols", "errors", "faults", "redaction", "backoff"}),
     frozenset({"logs", "plugins", "clients"}),
     frozenset({"config"}),
-    frozenset({"render", "model"}),
+    frozenset({"render", "model", "cloud"}),
     frozenset({"evaluation"}),
     # the stages: they meet as protocols, in wiring.py and pipeline.py
     frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "envs", "tracking"}),
@@ -38,6 +38,7 @@ _TORCH_ROOMS = {
     "engine.embedded.cpu": "adapters quantised tile_kernel",
     "engine.embedded.cuda": "adapters decode_step graph_runner graphs",
     "model": "adapter elementwise foreign foreign_adapter network product weights",
+    "train.cloud": "rows step training",
     "train.fsdp": "network ranks students",
     "train.worker": "checkpoint crew critic form shards speaking step student teacher trainer",
     "train.passes": "activations fallback lora memory plain reader rooms served",

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from openclaw_combine.launch import FLAGS, SCRIPTS, translate
 from openclaw_rl.config import Config, LoadedConfig, load_config, require_available
@@ -18,7 +19,7 @@ from openclaw_rl.errors import ConfigError
 
 FOLDER = Path(__file__).parents[2] / "launchers"
 REFUSED = [name for name, script in SCRIPTS.items() if script.refused]
-CLOUDS = ["deploy_to_tinker.sh", "deploy_to_fireworks.sh"]
+CLOUDS = ["deploy_to_fireworks.sh"]
 
 
 def run(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -63,9 +64,22 @@ def test_gui_agents_and_clouds_are_refused_with_a_sentence(script: str, argument
     done = run(script, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    what, instead = ("cloud trainers", "up") if script in CLOUDS else ("GUI agents", "env list")
-    assert f"{script}: {what} come later" in done.stderr
+    what, instead = ("Fireworks comes", "up") if script in CLOUDS else ("GUI agents come", "env list")
+    assert f"{script}: {what} later" in done.stderr
     assert f"openclaw-rl {instead}" in done.stderr
+
+
+def test_tinker_is_deployed_to() -> None:
+    config = config_of("deploy_to_tinker.sh", "--model", "Qwen/Qwen3-8B", "--method", "combine")
+    assert (config.training.backend, config.engine.type, config.training.method) == ("tinker", "tinker", "combine")
+    assert config.training.logprob_temperature == 1.0, "a service says no other log-probs"
+    with pytest.raises(ConfigError, match=r"needs a key; set TINKER_API_KEY"):
+        require_available(config)
+    require_available(
+        config.model_copy(
+            update={"training": config.training.model_copy(update={"tinker_api_key": SecretStr("tml-mine")})}
+        )
+    )
 
 
 def test_a_python_script_finds_the_projects_own_python(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def examine(config: Config) -> Iterator[CheckResult]:
     yield checks.check_judge(config.evaluation.judge, None if rows is None else read_unscored(rows))
     yield checks.check_learning(None if rows is None else read_backlog(rows), problem)
 
-    model = probes.model_facts(config.model)
+    model = probes.model_facts(config.model, weights=capabilities_of(config.engine).computes_here)
     yield checks.check_model(model)
     if model.files is None and model.name == EMBEDDED_NAME:
         cache, needed = config.model.cache_dir, _EMBEDDED_BYTES

@@ -131,14 +131,15 @@ def open_files(data_dir: Path) -> list[OpenFile] | None:
     return found
 
 
-def model_facts(model: ModelConfig) -> ModelFacts:
-    """The configured model as it is on this disk. Fetches nothing; reads every byte of the embedded one."""
+def model_facts(model: ModelConfig, *, weights: bool = True) -> ModelFacts:
+    """The configured model as it is on this disk, without `weights` as far as it is needed here. Fetches nothing; reads
+    every byte of the embedded one."""
     try:
         if model.checkpoint_path is None and model.name == EMBEDDED_NAME:
             return _embedded_facts(model)
         folder = model.checkpoint_path or Path(model.name).expanduser()
         kept = folder if model.checkpoint_path is not None or folder.is_dir() else kept_of_hub(model.name)
-        return ModelFacts(name=model.name, files=None if kept is None else _inspect(model, kept))
+        return ModelFacts(name=model.name, files=None if kept is None else _inspect(model, kept, weights=weights))
     except ModelError as error:
         return ModelFacts(name=model.name, problem=str(error))
 
@@ -153,5 +154,5 @@ def _embedded_facts(model: ModelConfig) -> ModelFacts:
     return ModelFacts(name=model.name, files=_inspect(model, folder))
 
 
-def _inspect(model: ModelConfig, folder: Path) -> ModelFiles:
-    return inspect_folder(model.name, folder, tokenizer_path=model.tokenizer_path or folder)
+def _inspect(model: ModelConfig, folder: Path, *, weights: bool = True) -> ModelFiles:
+    return inspect_folder(model.name, folder, tokenizer_path=model.tokenizer_path or folder, weights=weights)

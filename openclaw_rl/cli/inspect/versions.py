@@ -13,6 +13,7 @@ from rich.text import Text
 from openclaw_rl.cli.admin import NoServer, ask_server, check_line_name
 from openclaw_rl.cli.inspect.text import training_note
 from openclaw_rl.cli.screen import ago, make_console, one_line, plain_table, print_json
+from openclaw_rl.cloud.bill import bill_text, read_bill
 from openclaw_rl.config import Config, StoreConfig
 from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import NotFound
@@ -53,6 +54,8 @@ def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> Non
         make_console().print(versions_table(found, now=time.time(), present=rows.flag(PRESENT_MODEL)))
     else:
         make_console("stderr").print("Nothing was learned yet: all answers come from the base model, v0.", style="dim")
+    if (bill := read_bill(store.data_dir)) is not None:
+        make_console("stderr").print(bill_text(bill), style="dim", markup=False, soft_wrap=True)
     for line, count in rows.num_returned().items():
         if user in (None, line):
             make_console("stderr").print(rebuilding_note(line, count), markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -48,9 +48,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         "--options", type=json.loads, default={}, help="JSON object: device, dtype, threads, gpu_ids, shrink"
     )
     arguments = parser.parse_args(argv)
-    to_stderr = logging.StreamHandler(sys.stderr)
-    to_stderr.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[to_stderr], force=True)
+    log_json_lines()
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "0")  # threads that spin take the core that the chat needs
     give_way()
@@ -78,6 +76,18 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     trainer = TorchTrainer(
         arguments.model, device=device, dtype=dtype, shrink=options.get("shrink", 1), teacher_key=key
     )
+    answer_orders(lambda order, target: carried_out(trainer, order, target))
+
+
+def log_json_lines() -> None:
+    """On standard error."""
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[to_stderr], force=True)
+
+
+def answer_orders(carry_out: Callable[[Order, str | None], Report]) -> NoReturn:
+    """Says that it is ready, and carries out one order after another."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no report
     orders: SimpleQueue[str] = SimpleQueue()
@@ -88,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         line = json.loads(orders.get())
         try:
             order = read_order(Path(line["order"]))
-            write_report(Path(line["report"]), carried_out(trainer, order, line["target"]))
+            write_report(Path(line["report"]), carry_out(order, line["target"]))
             answer = {"done": True}
         except (OpenClawError, OSError) as error:
             answer = {"error": str(error)[:MAX_ERROR]}

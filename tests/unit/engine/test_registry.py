@@ -118,6 +118,10 @@ def test_the_embedded_worker_sees_the_gpu_that_serves(monkeypatch: pytest.Monkey
 async def test_a_host_says_what_it_can_do_before_it_runs() -> None:
     for name in ENGINES:
         config = EngineConfig(type=name, url="http://127.0.0.1:1" if name in FOREIGN_ENGINES else None)
+        if not capabilities_of(config).computes_here:
+            with pytest.raises(ConfigError, match=rf"engine.type={name} serves what training.backend={name} trains"):
+                make_host(config, MODEL, SOCKET)
+            continue
         host = make_host(config, MODEL, SOCKET, name="judge engine")
         assert host.capabilities == capabilities_of(config)
         assert (host.is_ready, host.state, host.last_error, host.num_restarts) == (False, None, None, 0)

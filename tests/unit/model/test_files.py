@@ -49,6 +49,15 @@ def test_a_local_folder(folder: Path) -> None:
     assert files.weight_bytes == (folder / "model.safetensors").stat().st_size
 
 
+def test_a_model_that_is_computed_elsewhere_needs_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    named = ModelConfig(name=str(folder))
+    with pytest.raises(ModelError, match="no safetensors weights"):
+        resolve_model(named)
+    files = resolve_model(named, weights=False)
+    assert (files.weights, files.weight_bytes, files.vocab_size > 0) == ((), 0, True)
+
+
 def test_checkpoint_and_tokenizer_paths_win_over_the_name(folder: Path, tmp_path: Path) -> None:
     tokenizer = tmp_path / "tokenizer"
     tokenizer.mkdir()

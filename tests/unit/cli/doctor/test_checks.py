@@ -99,7 +99,7 @@ FINDINGS = [
     (checks.check_window(8192, [CLIENTS["aider"], CLIENTS["codex"]]), "remark", "short for codex (needs 32768)"),
     (checks.check_window(8192, [CLIENTS["openclaw"]]), "remark", "model.name=Qwen/Qwen3-4B-Instruct-2507"),
     (checks.check_engine(engine()), "ok", "embedded"),
-    (checks.check_engine(engine(type="tinker")), "broken", f"set it to {either(AVAILABLE_ENGINES)}"),
+    (checks.check_engine(engine(type="fireworks")), "broken", f"set it to {either(AVAILABLE_ENGINES)}"),
     (checks.check_judge(["rules"], None), "ok", "rules"),
     (checks.check_judge(["rules"], Unscored(num_judged=9, reasons={"the votes tie": 4})), "ok", "rules"),
     (

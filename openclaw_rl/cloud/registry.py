@@ -1,0 +1,12 @@
+"""The services by name: one line for each."""
+
+from __future__ import annotations
+
+from openclaw_rl.cloud.service import Access, Service
+
+
+def make_service(access: Access) -> Service:
+    """In a worker: this imports the SDK."""
+    from openclaw_rl.cloud.tinker.service import TinkerService
+
+    return TinkerService(access)

@@ -1,0 +1,1 @@
+"""Tinker, and every server that speaks its protocol, over the `tinker` SDK."""
