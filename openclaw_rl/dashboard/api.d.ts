@@ -4,6 +4,8 @@
 // Page after page: ?after=NEXT until next is null; limit is 1 to 200, 50 unless told.
 // Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line that begins with : is none.
 // Files: openclaw_rl/dashboard/ is served at /ui/ (index.html there); nothing of server/, no .py, no .ts.
+// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and * for all of
+// them where a list is asked for.
 // The session is a cookie; a POST needs the page's own Origin, which browsers send by themselves.
 
 /** `link` is what stands behind #link= in the address that was printed. */
@@ -137,7 +139,7 @@ export interface CallText {
 }
 
 /** One message. All of it is text, and never markup of the page. */
-export interface Said {
+export interface SaidText {
   role: string;
   text: string;
   thinking: string;
@@ -161,8 +163,8 @@ export interface ChatTurn {
   parent: number | null;
   kind: "main" | "side";
   /** What was new in the request: the person's words, or results of tools. */
-  asked: Said[];
-  answer: Said;
+  asked: SaidText[];
+  answer: SaidText;
   /** The version that gave the answer. */
   version: string;
   /** All of them, where the answer was continued by another one. */
@@ -178,14 +180,14 @@ export interface ChatTurn {
 }
 
 /** Turns in their order; `next` asks for earlier ones (`?before=NEXT`). */
-export interface Conversation {
+export interface ConversationDetail {
   session: ConversationRow;
   turns: ChatTurn[];
   next: string | null;
 }
 
 /** What a person says. A new conversation: `text` alone. The next message: `after` is the turn that it continues. An edited message: `after` is the parent of the edited turn, or null together with its `session` at the beginning. Another answer to the same question: `again` is the turn. Stop: end the request. */
-export interface ChatBody {
+export interface SayBody {
   text?: string;
   session?: string | null;
   /** SESSION.INDEX */
@@ -202,7 +204,7 @@ export interface ChatBody {
   temperature?: number | null;
 }
 
-export interface ChatBegun {
+export interface AnswerBegun {
   event: "begun";
   turn: string;
   session: string;
@@ -210,27 +212,27 @@ export interface ChatBegun {
 }
 
 /** More of the answer, of its thinking, or of a tool call as it is written. */
-export interface ChatText {
+export interface AnswerText {
   event: "text" | "thinking" | "call";
   text: string;
 }
 
 /** The answer is complete and on disk. */
-export interface ChatEnded {
+export interface AnswerEnded {
   event: "ended";
   turn: string;
   finish_reason: "stop" | "length" | "tool_calls" | "abort" | "error";
   num_tokens: number;
 }
 
-export interface ChatFailed {
+export interface AnswerFailed {
   event: "failed";
   message: string;
   code: string;
 }
 
 /** A thumb, a sentence, or both. */
-export interface FeedbackBody {
+export interface OpinionBody {
   score?: -1 | 0 | 1 | null;
   text?: string;
 }
@@ -298,10 +300,10 @@ export interface UseText {
 
 export interface LessonDetail {
   row: LessonRow;
-  asked: Said[];
-  answer: Said;
+  asked: SaidText[];
+  answer: SaidText;
   /** What came after the answer. */
-  followed: Said[];
+  followed: SaidText[];
   correction: Correction;
   /** The judge's words. */
   reason: string;
@@ -683,13 +685,13 @@ export interface Routes {
   /** GET /ui/api/sessions?user=&after=&limit= — Conversations, the one seen last first. */
   "GET /ui/api/sessions": { answer: ConversationPage };
   /** GET /ui/api/sessions/{session}?before=&limit= — The newest turns of a conversation; `before=NEXT` asks for earlier ones. */
-  "GET /ui/api/sessions/{session}": { answer: Conversation };
+  "GET /ui/api/sessions/{session}": { answer: ConversationDetail };
   /** GET /ui/api/turns/{turn} — One turn. */
   "GET /ui/api/turns/{turn}": { answer: ChatTurn };
   /** POST /ui/api/chat — Says something; the answer comes as events. An error before the first of them is a Failure. */
-  "POST /ui/api/chat": { body: ChatBody; events: ChatBegun | ChatText | ChatEnded | ChatFailed };
+  "POST /ui/api/chat": { body: SayBody; events: AnswerBegun | AnswerText | AnswerEnded | AnswerFailed };
   /** POST /ui/api/turns/{turn}/feedback — A thumb, a sentence, or both. */
-  "POST /ui/api/turns/{turn}/feedback": { body: FeedbackBody; answer: Correction };
+  "POST /ui/api/turns/{turn}/feedback": { body: OpinionBody; answer: Correction };
   /** GET /ui/api/turns/{turn}/correction — What became of what was said; 404 where nothing was said. */
   "GET /ui/api/turns/{turn}/correction": { answer: Correction };
   /** GET /ui/api/lessons?user=&session=&language=&verdict=&state=&after=&limit= — Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as of corrections. */

@@ -70,26 +70,26 @@ ROUTES: tuple[Shape, ...] = (
         path="/ui/api/sessions/{session}",
         words="The newest turns of a conversation; `before=NEXT` asks for earlier ones.",
         query=("before", "limit"),
-        answer=conversations.Conversation,
+        answer=conversations.ConversationDetail,
     ),
     Shape(method="GET", path="/ui/api/turns/{turn}", words="One turn.", answer=conversations.ChatTurn),
     Shape(
         method="POST",
         path="/ui/api/chat",
         words="Says something; the answer comes as events. An error before the first of them is a Failure.",
-        body=conversations.ChatBody,
+        body=conversations.SayBody,
         answer=(
-            conversations.ChatBegun,
-            conversations.ChatText,
-            conversations.ChatEnded,
-            conversations.ChatFailed,
+            conversations.AnswerBegun,
+            conversations.AnswerText,
+            conversations.AnswerEnded,
+            conversations.AnswerFailed,
         ),
     ),
     Shape(
         method="POST",
         path="/ui/api/turns/{turn}/feedback",
         words="A thumb, a sentence, or both.",
-        body=corrections.FeedbackBody,
+        body=corrections.OpinionBody,
         answer=corrections.Correction,
     ),
     Shape(
@@ -238,6 +238,8 @@ def declarations() -> str:
         "// Page after page: ?after=NEXT until next is null; limit is 1 to 200, 50 unless told.\n"
         "// Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line that begins with : is none.\n"
         "// Files: openclaw_rl/dashboard/ is served at /ui/ (index.html there); nothing of server/, no .py, no .ts.\n"
+        "// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and * for all of\n"
+        "// them where a list is asked for.\n"
         "// The session is a cookie; a POST needs the page's own Origin, which browsers send by themselves.\n"
     )
     _declare(people.Failure, written)

@@ -40,7 +40,7 @@ class CallText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SaidText:
     """One message. All of it is text, and never markup of the page."""
 
     role: str
@@ -69,9 +69,9 @@ class ChatTurn:
     parent: int | None
     """The index of the turn that it continues; null at the beginning of a conversation."""
     kind: Literal["main", "side"]
-    asked: tuple[Said, ...]
+    asked: tuple[SaidText, ...]
     """What was new in the request: the person's words, or results of tools."""
-    answer: Said
+    answer: SaidText
     version: str
     """The version that gave the answer."""
     versions: tuple[str, ...]
@@ -87,7 +87,7 @@ class ChatTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ConversationDetail:
     """Turns in their order; `next` asks for earlier ones (`?before=NEXT`)."""
 
     session: ConversationRow
@@ -96,7 +96,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatBody:
+class SayBody:
     """What a person says.
 
     A new conversation: `text` alone. The next message: `after` is the turn that it continues. An edited message:
@@ -122,7 +122,7 @@ class ChatBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatBegun:
+class AnswerBegun:
     event: Literal["begun"] = "begun"
     turn: str
     session: str
@@ -130,7 +130,7 @@ class ChatBegun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatText:
+class AnswerText:
     """More of the answer, of its thinking, or of a tool call as it is written."""
 
     event: Literal["text", "thinking", "call"]
@@ -138,7 +138,7 @@ class ChatText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatEnded:
+class AnswerEnded:
     """The answer is complete and on disk."""
 
     event: Literal["ended"] = "ended"
@@ -148,7 +148,7 @@ class ChatEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatFailed:
+class AnswerFailed:
     event: Literal["failed"] = "failed"
     message: str
     code: str

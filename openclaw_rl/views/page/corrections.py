@@ -52,7 +52,7 @@ class Correction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedbackBody:
+class OpinionBody:
     """A thumb, a sentence, or both."""
 
     score: Literal[-1, 0, 1] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from openclaw_rl.views.page.conversations import Said
+from openclaw_rl.views.page.conversations import SaidText
 from openclaw_rl.views.page.corrections import Correction
 
 VerdictFilter = Literal["good", "neutral", "bad", "abstained", "failed", "unjudged"]
@@ -85,9 +85,9 @@ class UseText:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LessonDetail:
     row: LessonRow
-    asked: tuple[Said, ...]
-    answer: Said
-    followed: tuple[Said, ...]
+    asked: tuple[SaidText, ...]
+    answer: SaidText
+    followed: tuple[SaidText, ...]
     """What came after the answer."""
     correction: Correction
     reason: str
