@@ -1,8 +1,10 @@
 /** What every page is given: who is signed in, whose line is looked at, and how to go elsewhere. */
 
+/** @typedef {import("./api").Me} Me */
+
 /**
  * @typedef {object} App
- * @property {import("./api.d.ts").Me} me
+ * @property {Me} me
  * @property {string} user whose line is looked at
  * @property {(user: string) => void} choose looks at another user's line
  * @property {() => Promise<void>} refresh asks anew who is signed in and what answers

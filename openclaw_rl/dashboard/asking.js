@@ -1,6 +1,6 @@
 /** The same question to two versions, side by side: what learning changed, in plain answers. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { t } from "./i18n.js";
 import { markdown } from "./markdown.js";

@@ -1,6 +1,6 @@
 /** The first page: a conversation, the list of all of them, and what becomes of what one says. */
 
-import { call, Refused, stream } from "./api.js";
+import { call, Refused, stream } from "./wire.js";
 import { Composer } from "./composer.js";
 import { fill, h } from "./dom.js";
 import { Growing } from "./growing.js";
@@ -12,8 +12,8 @@ import { Talks } from "./talks.js";
 import { Thread } from "./thread.js";
 import { TurnView } from "./turn.js";
 
-/** @typedef {import("./api.d.ts").ChatTurn} ChatTurn */
-/** @typedef {import("./api.d.ts").ChatBody} ChatBody */
+/** @typedef {import("./api").ChatTurn} ChatTurn */
+/** @typedef {import("./api").SayBody} ChatBody */
 /** @typedef {import("./app.js").App} App */
 
 const AT_END_PX = 90;
@@ -161,7 +161,7 @@ export class ChatPage {
     this.resend();
   }
 
-  /** @param {import("./api.d.ts").ConversationRow} row */
+  /** @param {import("./api").ConversationRow} row */
   known(row) {
     this.isOwn = row.user === this.app.me.user;
     this.title.textContent = row.title || t("talks.untitled");
@@ -241,7 +241,7 @@ export class ChatPage {
    * @param {ChatBody} body
    * @param {string} text
    * @param {number | null} parent
-   * @param {import("./api.d.ts").Said[]} [asked]
+   * @param {import("./api").SaidText[]} [asked]
    */
   async answer(body, text, parent, asked) {
     const stop = new AbortController();
@@ -291,7 +291,7 @@ export class ChatPage {
    * @param {ChatBody} body
    * @param {string} text
    * @param {number | null} parent
-   * @param {import("./api.d.ts").Said[] | undefined} asked
+   * @param {import("./api").SaidText[] | undefined} asked
    */
   retry(view, body, text, parent, asked) {
     if (this.going) return;
@@ -301,7 +301,7 @@ export class ChatPage {
   }
 
   /**
-   * @param {import("./api.d.ts").ChatBegun} event
+   * @param {import("./api").AnswerBegun} event
    * @param {ReturnType<typeof unanswered>} turn
    * @param {TurnView} view
    * @param {boolean} isHere
@@ -346,7 +346,7 @@ export class ChatPage {
     }
   }
 
-  /** @param {import("./api.d.ts").LiveCorrection} event */
+  /** @param {import("./api").LiveCorrection} event */
   corrected({ correction, session }) {
     if (session !== this.session) return;
     const turn = this.thread.named(correction.turn);
@@ -356,7 +356,7 @@ export class ChatPage {
     this.follow();
   }
 
-  /** A turn of any client. @param {import("./api.d.ts").LiveTurn} event */
+  /** A turn of any client. @param {import("./api").LiveTurn} event */
   async stored(event) {
     clearTimeout(this.soon);
     this.soon = setTimeout(() => this.talks.start().then(() => this.talks.mark(this.session)), 400);
@@ -441,7 +441,7 @@ function isShown(page, turn) {
 
 /**
  * A question whose answer is still to come.
- * @param {import("./api.d.ts").Said[]} asked
+ * @param {import("./api").SaidText[]} asked
  * @param {number | null} parent
  * @param {boolean} isPrivate
  * @returns {ChatTurn & { session: string }}

@@ -5,9 +5,9 @@ import { figure } from "./format.js";
 import { t } from "./i18n.js";
 import { chip, told } from "./parts.js";
 
-/** @typedef {import("./api.d.ts").CheckMeasure} CheckMeasure */
+/** @typedef {import("./api").CheckMeasure} CheckMeasure */
 
-/** @param {import("./api.d.ts").VersionDetail} found */
+/** @param {import("./api").VersionDetail} found */
 export function measures(found) {
   if (!found.measures.length) return h("p", { class: "soft" }, t("check.nothing"));
   const isWith = found.measures.some((one) => one.low !== null || one.high !== null);
@@ -62,13 +62,13 @@ function mark(kind, left) {
   return it;
 }
 
-/** @param {import("./api.d.ts").VersionDetail} found */
+/** @param {import("./api").VersionDetail} found */
 export function proofOf(found) {
   if (!found.proof) return null;
   return h("p", { class: "small proof" }, chip(t(found.proof.is_proved ? "check.proved" : "check.not-proved"), found.proof.is_proved ? "good" : "bad", found.proof.is_proved ? "check" : "cross"), " ", h("span", { class: "soft" }, found.proof.words));
 }
 
-/** @param {import("./api.d.ts").ServedCount[]} served */
+/** @param {import("./api").ServedCount[]} served */
 export function servedOf(served) {
   if (!served.length) return null;
   const rows = served.map((one) =>

@@ -2,7 +2,9 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** @typedef {Node | string | number | false | null | undefined} Child */
+/** @typedef {Node | string | number | false | null | undefined} Leaf */
+/** @typedef {Leaf | readonly Leaf[]} Some */
+/** What an element holds; lists may stand in lists. @typedef {Some | readonly (Some | readonly Some[])[]} Child */
 /** @typedef {Record<string, unknown>} Props */
 
 /**
@@ -10,7 +12,7 @@ const SVG = "http://www.w3.org/2000/svg";
  * @template {keyof HTMLElementTagNameMap} K
  * @param {K} tag
  * @param {Props | null} [props]
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  * @returns {HTMLElementTagNameMap[K]}
  */
 export function h(tag, props, ...children) {
@@ -23,7 +25,7 @@ export function h(tag, props, ...children) {
 /**
  * @param {string} tag
  * @param {Props | null} [props]
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  * @returns {SVGElement}
  */
 export function svg(tag, props, ...children) {
@@ -55,19 +57,21 @@ function assign(element, props) {
 
 /**
  * @param {Node} parent
- * @param {(Child | Child[])[]} children
+ * @param {readonly Child[]} children
  */
 export function append(parent, children) {
-  for (const child of children.flat()) {
+  for (const child of children) {
     if (child === false || child === null || child === undefined) continue;
-    parent.appendChild(child instanceof Node ? child : document.createTextNode(String(child)));
+    if (child instanceof Node) parent.appendChild(child);
+    else if (typeof child === "object") append(parent, child);
+    else parent.appendChild(document.createTextNode(String(child)));
   }
 }
 
 /**
  * Replaces what stands in `parent`.
  * @param {Element} parent
- * @param {...(Child | Child[])} children
+ * @param {...Child} children
  */
 export function fill(parent, ...children) {
   parent.replaceChildren();

@@ -5,7 +5,7 @@ import { when } from "./format.js";
 import { t } from "./i18n.js";
 import { chip } from "./parts.js";
 
-/** @typedef {import("./api.d.ts").VersionRow} VersionRow */
+/** @typedef {import("./api").VersionRow} VersionRow */
 
 const ROW = 58;
 const LANE = 16;
@@ -34,7 +34,7 @@ export function lineGraph({ rows, answering, chosen, choose, isWhole }) {
     const ended = row && ["rejected", "rolled_back", "no_effect"].includes(row.state);
     return svg("circle", { cx: x(number), cy: y(number), r: isIt ? 6.5 : 5, class: `dotmark ${isIt ? "live" : ended ? "ended" : ""}` });
   });
-  const node = (/** @type {string} */ version, /** @type {number} */ number, /** @type {import("./dom.js").Child[]} */ name, /** @type {import("./dom.js").Child[]} */ sub) => {
+  const node = (/** @type {string} */ version, /** @type {number} */ number, /** @type {import("./dom.js").Some[]} */ name, /** @type {import("./dom.js").Some[]} */ sub) => {
     const it = h("button", { type: "button", class: "node", "aria-pressed": String(chosen === version), onclick: () => choose(version) }, h("span", { class: "name" }, name), h("span", { class: "sub" }, sub));
     it.style.setProperty("top", `${(place.get(number) ?? 0) * ROW}px`);
     it.style.setProperty("padding-left", `${width}px`);

@@ -3,14 +3,14 @@
 import { fill, h } from "./dom.js";
 import { duration, when } from "./format.js";
 import { icon } from "./icons.js";
-import { has, parts, t } from "./i18n.js";
+import { has, language, parts, t } from "./i18n.js";
 import { chip, told, versionLink } from "./parts.js";
 
-/** @typedef {import("./api.d.ts").Correction} Correction */
+/** @typedef {import("./api").Correction} Correction */
 
 const MOVING = ["heard", "judged", "learning", "checking"];
-/** The stage that is on its way, by the state that the correction is in. @type {Record<string, string>} */
-const NEXT = { heard: "judged", judged: "learning", learning: "checked", checking: "live" };
+/** The stage that is under way, by the state that the correction is in. @type {Record<string, string>} */
+const NEXT = { heard: "judged", judged: "learning", learning: "learning", checking: "checked" };
 const ENDS = ["left_out", "rejected", "taken_back"];
 /** Between two stages that took less than this nothing is worth saying. */
 const BRIEF_S = 0.05;
@@ -52,9 +52,9 @@ export function stateWords(state, version) {
 export function verdictChip(verdict) {
   if (verdict === null) return chip(t("verdict.none"), "");
   if (verdict === "abstained" || verdict === "failed") return chip(t(`verdict.${verdict}`), verdict === "failed" ? "warn" : "");
-  const kind = verdict.startsWith("+") ? "good" : verdict.startsWith("−") || verdict.startsWith("-") ? "bad" : "";
+  const kind = /^\+|^👍/u.test(verdict) ? "good" : verdict.startsWith("−") || verdict.startsWith("-") ? "bad" : "";
   const words = kind === "good" ? t("verdict.good") : kind === "bad" ? t("verdict.bad") : t("verdict.neutral");
-  return chip(`${words} (${verdict})`, kind, kind === "good" ? "up" : kind === "bad" ? "down" : "");
+  return chip(`${words} (${verdict})`, kind && `verdict ${kind}`, kind === "good" ? "up" : kind === "bad" ? "down" : "");
 }
 
 /** @param {Correction} correction */
@@ -64,18 +64,18 @@ export function wayOf(correction) {
   const isEnded = ENDS.includes(state);
   const reached = correction.stages.filter((stage) => stage.at !== null);
   const items = correction.stages.map((stage) => {
-    const isDone = stage.at !== null;
-    const isNow = !isDone && stage.name === now;
+    const isNow = stage.name === now;
+    const isDone = stage.at !== null && !isNow;
     if (!isDone && isEnded) return null;
     const kind = isDone ? "done" : isNow ? "now" : "";
     const name =
       stage.name === "live" && isDone && correction.version
         ? t("state.live-in", { version: correction.version })
-        : t(isNow || (!isDone && stage.name === "checked") ? `stage.${stage.name}.now` : `stage.${stage.name}`);
-    const took = isDone && stage.took_s !== null && stage.took_s > BRIEF_S ? h("span", { class: "took" }, duration(stage.took_s)) : null;
+        : t(isNow ? `stage.${stage.name}.${stage.at === null ? "now" : "on"}` : `stage.${stage.name}`);
+    const took = stage.at !== null && stage.took_s !== null && stage.took_s > BRIEF_S ? h("span", { class: "took" }, duration(stage.took_s)) : null;
     return h(
       "li",
-      { class: kind, title: isDone ? told(`stage.${stage.name}.words`, stage.words) : null },
+      { class: kind, title: language() === "en" && isDone ? stage.words : null },
       h("span", { class: "mark", "aria-hidden": "true" }, isDone ? icon("check") : null),
       h("span", null, name, h("span", { class: "unseen" }, ` (${t(isDone ? "stage.done" : isNow ? "stage.underway" : "stage.later")})`)),
       took,
@@ -95,11 +95,12 @@ export function whyWords(correction) {
   if (left) return leftOut(left);
   const judged = correction.stages.find((stage) => stage.name === "judged");
   const rows = [];
-  if (judged?.words && judged.at !== null) rows.push(judged.words);
-  return rows.length ? h("p", { class: "why" }, rows) : null;
+  if (judged?.words && judged.at !== null) rows.push(h("p", { class: "why said" }, judged.words));
+  if (correction.words && language() === "en") rows.push(h("p", { class: "why" }, correction.words));
+  return rows;
 }
 
-/** @param {import("./api.d.ts").LeftOut} left */
+/** @param {import("./api").LeftOut} left */
 export function leftOut(left) {
   const remedy = told(`left-out.${left.reason}.remedy`, left.remedy);
   return h(

@@ -1,6 +1,6 @@
 /** One lesson: sentence -> verdict -> wish -> answer with its tokens -> example -> version, and what one can do about it. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { when } from "./format.js";
 import { t } from "./i18n.js";
@@ -9,9 +9,9 @@ import { markdown } from "./markdown.js";
 import { ask, busy, button, chip, errorWords, loading, toast, versionLink, within } from "./parts.js";
 import { legend, tokensOf } from "./tokens.js";
 
-/** @typedef {import("./api.d.ts").LessonRow} LessonRow */
-/** @typedef {import("./api.d.ts").LessonDetail} LessonDetail */
-/** @typedef {import("./api.d.ts").SampleTold} SampleTold */
+/** @typedef {import("./api").LessonRow} LessonRow */
+/** @typedef {import("./api").LessonDetail} LessonDetail */
+/** @typedef {import("./api").SampleTold} SampleTold */
 
 /**
  * A lesson in the list; it opens in its place.
@@ -73,7 +73,7 @@ export class LessonCard {
     });
   }
 
-  /** Something became of it. @param {import("./api.d.ts").Correction} correction */
+  /** Something became of it. @param {import("./api").Correction} correction */
   correct(correction) {
     this.row = { ...this.row, state: correction.state, words: correction.words, verdict: correction.verdict, version: correction.version, hint: correction.hints[0] ?? this.row.hint };
     this.drawHead();
@@ -84,7 +84,7 @@ export class LessonCard {
   draw(detail) {
     const { correction } = detail;
     const step = (/** @type {string} */ name, /** @type {import("./dom.js").Child[]} */ ...body) =>
-      h("li", null, h("div", { class: "what" }, t(`lesson.${name}`)), h("div", { class: "body" }, body));
+      h("li", null, h("div", { class: "what" }, t(`lesson.${name}`)), h("div", { class: "body" }, ...body));
     const own = detail.samples.find((sample) => sample.kind === "turn");
     const examples = detail.samples.filter((sample) => sample !== own && sample.kind !== "anchor");
     const question = detail.asked.findLast((said) => said.role === "user")?.text ?? "";
@@ -92,16 +92,12 @@ export class LessonCard {
       step(
         "asked",
         h("p", { class: "said clamp" }, question || t("lesson.no-question")),
-        h("a", { class: "small", href: `#/chat/${encodeURIComponent(detail.row.session)}` }, t("lesson.conversation")),
-      ),
-      step("answer", this.answer(detail, own)),
-      step(
-        "sentence",
-        h("blockquote", { class: "quote said" }, correction.sentence || t("lesson.thumb")),
         detail.followed.some((said) => said.role === "tool") ? h("p", { class: "soft small" }, t("lesson.by-tool")) : null,
+        h("a", { class: "small", href: `#/chat/${encodeURIComponent(detail.row.session)}` }, t("lesson.conversation")),
       ),
       step("verdict", verdictChip(correction.verdict), detail.row.judge ? h("p", { class: "small" }, t("lesson.by", { judge: detail.row.judge })) : null, this.votes(detail)),
       detail.hints.length ? step("hint", detail.hints.map((hint) => h("p", { class: "said" }, `“${hint}”`))) : null,
+      step("answer", this.answer(detail, own)),
       examples.length ? step("example", h("p", { class: "soft small" }, t("lesson.example.text")), examples.map((sample) => this.sample(sample))) : null,
       step("version", this.uses(detail)),
     ];

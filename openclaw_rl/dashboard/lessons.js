@@ -1,6 +1,6 @@
 /** The centre: everything that was said about answers, and what became of each sentence. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { languageName, number } from "./format.js";
 import { Growing } from "./growing.js";
@@ -26,7 +26,7 @@ export class LessonsPage {
     this.languages = new Set(LANGUAGES);
     this.top = h("div");
     this.left = h("div");
-    this.filters = h("div", { class: "filters", role: "search", "aria-label": t("lessons.filters") });
+    this.filters = h("div", { class: "filters by-two", role: "search", "aria-label": t("lessons.filters") });
     this.fresh = h("div", { role: "status" });
     this.list = h("div");
     fill(
@@ -81,7 +81,7 @@ export class LessonsPage {
   }
 
   /**
-   * @param {import("./api.d.ts").LessonRow} row
+   * @param {import("./api").LessonRow} row
    * @param {boolean} isOpen
    */
   card(row, isOpen) {

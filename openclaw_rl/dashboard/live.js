@@ -3,9 +3,9 @@
  * up while the page is out of sight, as a browser allows a server few of them.
  */
 
-import { way } from "./api.js";
+import { way } from "./wire.js";
 
-/** @typedef {import("./api.js").Events<"GET /ui/api/events">} Live */
+/** @typedef {import("./wire.js").Events<"GET /ui/api/events">} Live */
 
 const NAMES = /** @type {const} */ (["hello", "turn", "correction", "version", "machine"]);
 const MOST_S = 5;

@@ -1,6 +1,6 @@
 /** The machine: the loop as stages with a light each, what runs, what it costs, and what is wrong with its remedy. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { duration, figure, number, percent, size, when } from "./format.js";
 import { icon } from "./icons.js";
@@ -8,7 +8,7 @@ import { language, t } from "./i18n.js";
 import { chip, facts, within } from "./parts.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./api.d.ts").Machine} Machine */
+/** @typedef {import("./api").Machine} Machine */
 /** @typedef {import("./dom.js").Child} Child */
 
 const LIGHTS = { ok: "check", busy: "spark", waits: "", broken: "cross", off: "" };
@@ -88,7 +88,7 @@ function light(name) {
   return h("span", { class: `light ${name}`, title: t(`light.${name}`) }, LIGHTS[name] ? icon(LIGHTS[name]) : null, h("span", { class: "unseen" }, t(`light.${name}`)));
 }
 
-/** @param {import("./api.d.ts").LoopStage} one */
+/** @param {import("./api").LoopStage} one */
 function stage(one) {
   const oldest = one.oldest_s === null || !one.num_waiting ? "" : ` (${t("stage.oldest", { time: duration(one.oldest_s) })})`;
   return h(
@@ -110,7 +110,7 @@ function words(key, english) {
   return language() === "en" && english ? english : t(key);
 }
 
-/** @param {import("./api.d.ts").Remark} one */
+/** @param {import("./api").Remark} one */
 function trouble(one) {
   return h(
     "div",
@@ -125,13 +125,13 @@ function trouble(one) {
  * @param {string} title
  * @param {keyof typeof LIGHTS} name
  * @param {string} english
- * @param {[string, Child | Child[]][]} rows
+ * @param {[string, Child][]} rows
  */
 function panel(title, name, english, rows) {
   return h("section", { class: "card" }, h("h3", { class: "row" }, light(name), title), h("p", { class: "soft small" }, words(`light.${name}`, english)), facts(rows));
 }
 
-/** @param {import("./api.d.ts").EngineTold} one */
+/** @param {import("./api").EngineTold} one */
 function engine(one) {
   return panel(t("machine.engine", { name: one.name }), one.light, one.words, [
     [t("machine.model"), one.model],
@@ -143,7 +143,7 @@ function engine(one) {
   ]);
 }
 
-/** @param {import("./api.d.ts").TrainerTold} one */
+/** @param {import("./api").TrainerTold} one */
 function trainer(one) {
   return panel(t("machine.trainer"), one.light, one.words, [
     [t("machine.backend"), one.backend],
@@ -155,7 +155,7 @@ function trainer(one) {
   ]);
 }
 
-/** @param {import("./api.d.ts").JudgeTold} one */
+/** @param {import("./api").JudgeTold} one */
 function judge(one) {
   const who = Object.entries(one.judges).map(([name, count]) => `${name} ${number(count)}`);
   return panel(t("machine.judge"), one.light, one.words, [
@@ -167,7 +167,7 @@ function judge(one) {
   ]);
 }
 
-/** @param {import("./api.d.ts").DiskTold} one */
+/** @param {import("./api").DiskTold} one */
 function disk(one) {
   const used = one.total_bytes ? 1 - one.free_bytes / one.total_bytes : 0;
   const fillBar = h("i");
@@ -185,7 +185,7 @@ function disk(one) {
   );
 }
 
-/** @param {import("./api.d.ts").EnvironmentTold[]} items */
+/** @param {import("./api").EnvironmentTold[]} items */
 function environments(items) {
   const rows = items.map((one) =>
     h(

@@ -1,6 +1,6 @@
 /** The frame: who is signed in, the five pages, theme and language, and whether the server is there. */
 
-import { call, Refused, way } from "./api.js";
+import { call, Refused, way } from "./wire.js";
 import { ChatPage } from "./chat.js";
 import { fill, h, the } from "./dom.js";
 import { rewriteTimes } from "./format.js";
@@ -22,7 +22,7 @@ const PAGES = { chat: ChatPage, lessons: LessonsPage, versions: VersionsPage, ma
 const CLOCK_S = 20;
 
 class Frame {
-  /** @param {import("./api.d.ts").Me} me */
+  /** @param {import("./api").Me} me */
   constructor(me) {
     this.me = me;
     const kept = sessionStorage.getItem("user") ?? "";
@@ -57,7 +57,7 @@ class Frame {
       the("#rail"),
       h("a", { class: "brand", href: "#/chat" }, mark(), h("span", null, "OpenClaw-RL")),
       h("nav", { id: "nav", "aria-label": t("nav.label") }, nav),
-      h("div", { class: "rail-foot" }, h("div", { class: "who" }, h("div", null, this.me.user), h("div", null, this.me.model)), appearance(() => this.reword())),
+      h("div", { class: "rail-foot" }, h("div", { class: "who" }, h("div", null, this.me.user), h("div", null, this.me.model)), appearance(this.me)),
     );
     this.mark();
   }

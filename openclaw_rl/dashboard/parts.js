@@ -1,6 +1,6 @@
 /** What pages share: buttons, chips, questions in a dialog, what is said for a moment, lists that grow as one scrolls. */
 
-import { Refused } from "./api.js";
+import { Refused } from "./wire.js";
 import { fill, h, the } from "./dom.js";
 import { icon } from "./icons.js";
 import { has, language, t } from "./i18n.js";
@@ -135,7 +135,7 @@ export async function busy(event, work) {
 
 /**
  * A question in a dialog; the answer is what stands in its field, or null where it was left.
- * @param {{ title: string, text?: Child | Child[], yes: string, field?: { label: string, value?: string, long?: boolean, must?: string }, isDanger?: boolean }} given
+ * @param {{ title: string, text?: Child, yes: string, field?: { label: string, value?: string, long?: boolean, must?: string }, isDanger?: boolean }} given
  * @returns {Promise<string | null>}
  */
 export function ask(given) {
@@ -144,6 +144,7 @@ export function ask(given) {
     /** @type {HTMLInputElement | HTMLTextAreaElement | null} */
     let input = null;
     if (field) input = field.long ? h("textarea", { value: field.value ?? "", maxlength: 4000 }) : h("input", { value: field.value ?? "", autocomplete: "off" });
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" });
     const yes = h("button", { class: given.isDanger ? "button danger" : "button first", type: "submit" }, given.yes);
     const check = () => {
       if (field) yes.disabled = field.must === undefined ? !input?.value.trim() : input?.value.trim() !== field.must;
@@ -158,7 +159,7 @@ export function ask(given) {
       field ? h("label", { class: "field" }, h("span", { class: "soft" }, field.label), input) : null,
       h("div", { class: "row" }, button(t("cancel"), { onclick: () => dialog.close() }), yes),
     );
-    const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
+    dialog.append(form);
     let answer = /** @type {string | null} */ (null);
     form.addEventListener("submit", () => {
       answer = input ? input.value.trim() : "";
@@ -188,7 +189,7 @@ export function command(text) {
 /**
  * @param {string} title
  * @param {string} text
- * @param {...(Child | Child[])} rest
+ * @param {...Child} rest
  */
 export function empty(title, text, ...rest) {
   return h("div", { class: "empty" }, h("h2", null, title), h("p", null, text), ...rest);
@@ -199,7 +200,7 @@ export function loading() {
 }
 
 /**
- * @param {[string, Child | Child[]][]} rows
+ * @param {[string, Child][]} rows
  */
 export function facts(rows) {
   return h("dl", { class: "facts" }, rows.flatMap(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
@@ -219,7 +220,7 @@ export function choice(label, options, value, onchange) {
 
 /**
  * Whose line is looked at: only somebody who may see several is asked.
- * @param {{ me: import("./api.d.ts").Me, user: string, choose: (user: string) => void }} given
+ * @param {{ me: import("./api").Me, user: string, choose: (user: string) => void }} given
  */
 export function whose({ me, user, choose }) {
   if (me.users.length < 2) return null;
@@ -229,7 +230,7 @@ export function whose({ me, user, choose }) {
 /**
  * A place that shows what a question comes to: "loading" first, and the remedy where there is no answer.
  * @param {Element} place
- * @param {() => Promise<Child | Child[]>} work
+ * @param {() => Promise<Child>} work
  */
 export async function within(place, work) {
   if (!place.childNodes.length) fill(place, loading());

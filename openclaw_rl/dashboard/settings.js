@@ -1,31 +1,27 @@
 /** Settings as they are, with where each comes from and how to change it; and what belongs to the person: their data. */
 
-import { address, call } from "./api.js";
+import { address, call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { number } from "./format.js";
 import { icon } from "./icons.js";
 import { language, speak as speakLanguage, t } from "./i18n.js";
-import { ask, busy, button, chip, command, facts, sayError, toast, whose, within } from "./parts.js";
+import { ask, busy, button, chip, choice, command, facts, sayError, toast, whose, within } from "./parts.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./api.d.ts").SettingRow} SettingRow */
+/** @typedef {import("./api").SettingRow} SettingRow */
 
 const THEMES = ["auto", "light", "dark"];
-const OWN_NAMES = { en: "English", zh: "中文" };
 
-/**
- * The switches for theme and language.
- * @param {() => void} reword
- */
-export function appearance(reword) {
+/** The switch for the theme, and the languages. @param {import("./api").Me} me */
+export function appearance(me) {
   const theme = localStorage.getItem("theme") ?? "auto";
   const next = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length] ?? "auto";
   const icons = { auto: "auto", light: "sun", dark: "moon" };
   const words = t("theme.switch", { now: t(`theme.${theme}`), next: t(`theme.${next}`) });
   const place = h("div", { class: "switches" });
-  addEventListener("themed", () => place.replaceWith(appearance(reword)), { once: true });
+  addEventListener("themed", () => place.replaceWith(appearance(me)), { once: true });
   const toggle = h("button", { type: "button", class: "quiet", title: words, "aria-label": words, onclick: () => setTheme(next) }, icon(icons[/** @type {keyof typeof icons} */ (theme)] ?? "auto"));
-  fill(place, toggle, languages(reword));
+  fill(place, toggle, languages(me));
   return place;
 }
 
@@ -41,23 +37,28 @@ function setTheme(theme) {
   dispatchEvent(new Event("themed"));
 }
 
-/** @param {() => void} reword */
-function languages(reword) {
-  const known = Object.entries(OWN_NAMES);
-  const select = h(
-    "select",
-    {
-      "aria-label": t("language"),
-      onchange: async () => {
-        localStorage.setItem("language", select.value);
-        await speakLanguage(select.value);
-        reword();
-      },
-    },
-    known.map(([code, name]) => h("option", { value: code, lang: code }, name)),
-  );
+/** @param {import("./api").Me} me */
+function languages(me) {
+  const options = languagesOf(me).map(([code, name]) => h("option", { value: code, lang: code }, name));
+  const select = h("select", { "aria-label": t("language"), onchange: () => changeLanguage(select.value) }, options);
   select.value = language();
   return select;
+}
+
+/**
+ * Each by its own name.
+ * @param {import("./api").Me} me
+ * @returns {[string, string][]}
+ */
+function languagesOf(me) {
+  return me.languages.map((code) => [code, new Intl.DisplayNames(code, { type: "language" }).of(code) ?? code]);
+}
+
+/** @param {string} code */
+async function changeLanguage(code) {
+  localStorage.setItem("language", code);
+  await speakLanguage(code);
+  dispatchEvent(new Event("reword"));
 }
 
 export class SettingsPage {
@@ -72,7 +73,12 @@ export class SettingsPage {
     this.rows = h("div");
     /** @type {SettingRow[]} */
     this.all = [];
-    const look = h("div", { class: "card row" }, appearance(() => dispatchEvent(new Event("reword"))));
+    const look = h(
+      "div",
+      { class: "card filters" },
+      choice(t("theme"), THEMES.map((one) => [one, t(`theme.${one}`)]), localStorage.getItem("theme") ?? "auto", setTheme),
+      choice(t("language"), languagesOf(app.me), language(), (code) => changeLanguage(code)),
+    );
     fill(
       place,
       h(
@@ -80,7 +86,7 @@ export class SettingsPage {
         { class: "page" },
         h("header", null, h("h1", null, t("nav.settings")), h("p", null, t("settings.text"))),
         h("section", null, h("h2", { class: "unseen" }, t("settings.look")), look),
-        h("section", { class: "section" }, h("h2", null, t("data.title")), h("p", null, t("data.text")), whose({ me: app.me, user: app.user, choose: (user) => app.choose(user) }), this.data),
+        h("section", { class: "section" }, h("h2", null, t("data.title")), h("p", null, t("data.text")), h("div", { class: "filters" }, whose({ me: app.me, user: app.user, choose: (user) => app.choose(user) })), this.data),
         app.me.is_owner ? h("section", { class: "section" }, h("h2", null, t("settings.title")), h("p", null, t("settings.how")), this.settings) : null,
         h("section", { class: "section row apart" }, h("p", { class: "soft small" }, t("settings.about", { user: app.me.user, release: app.me.release })), button(t("sign-out"), { class: "button small", onclick: (event) => busy(event, () => this.signOut()) })),
       ),
@@ -102,7 +108,7 @@ export class SettingsPage {
     });
   }
 
-  /** @param {import("./api.d.ts").YourData} found */
+  /** @param {import("./api").YourData} found */
   drawData(found) {
     const isOwn = found.user === this.app.me.user;
     const kept = found.retention_days === null ? t("data.for-ever") : t("data.days", { n: found.retention_days });

@@ -1,6 +1,6 @@
 /** The door: a key for the session cookie. The key is sent once and kept nowhere. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { fill, h, the } from "./dom.js";
 import { t } from "./i18n.js";
 import { command, errorWords } from "./parts.js";
@@ -8,7 +8,7 @@ import { command, errorWords } from "./parts.js";
 /**
  * Shows the door until somebody has come in.
  * @param {HTMLElement} place
- * @returns {Promise<import("./api.d.ts").Me>}
+ * @returns {Promise<import("./api").Me>}
  */
 export function signIn(place) {
   return new Promise((resolve) => {

@@ -1,6 +1,6 @@
 /** The list of conversations beside the chat. */
 
-import { call } from "./api.js";
+import { call } from "./wire.js";
 import { h } from "./dom.js";
 import { dayOf, when } from "./format.js";
 import { Growing } from "./growing.js";
@@ -9,7 +9,7 @@ import { t } from "./i18n.js";
 import { button, whose } from "./parts.js";
 
 export class Talks {
-  /** @param {{ me: import("./api.d.ts").Me, user: string, choose: (user: string) => void, start: (isPrivate: boolean) => void }} given */
+  /** @param {{ me: import("./api").Me, user: string, choose: (user: string) => void, start: (isPrivate: boolean) => void }} given */
   constructor(given) {
     this.given = given;
     this.current = "";
@@ -42,7 +42,7 @@ export class Talks {
     this.days = new Map();
   }
 
-  /** @param {import("./api.d.ts").ConversationRow} row */
+  /** @param {import("./api").ConversationRow} row */
   row(row) {
     // A day's name stands before its first row, also when the row is drawn anew.
     let day = this.days.get(row.id);

@@ -1,6 +1,6 @@
 /** The turns of a conversation that are here, and the way through its branches that is shown. Knows no page. */
 
-/** @typedef {import("./api.d.ts").ChatTurn} ChatTurn */
+/** @typedef {import("./api").ChatTurn} ChatTurn */
 
 export class Thread {
   constructor() {

@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 import { percent } from "./format.js";
 import { t } from "./i18n.js";
 
-/** @typedef {import("./api.d.ts").TokenTold} TokenTold */
+/** @typedef {import("./api").TokenTold} TokenTold */
 
 const FAINT = 0.02;
 /** A probability that moved by less than this keeps its line, and loses its ground. */

@@ -6,12 +6,12 @@ import { icon } from "./icons.js";
 import { t } from "./i18n.js";
 import { told, versionLink } from "./parts.js";
 
-/** @typedef {import("./api.d.ts").Trend} Trend */
+/** @typedef {import("./api").Trend} Trend */
 
 const WIDTH = 240;
 const HEIGHT = 70;
 
-/** @param {import("./api.d.ts").Trends} found */
+/** @param {import("./api").Trends} found */
 export function trendsOf(found) {
   const shown = found.trends.filter((trend) => trend.points.length);
   return [

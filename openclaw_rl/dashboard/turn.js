@@ -1,6 +1,6 @@
 /** One turn of a conversation: what was said, the answer as it comes, what can be done about it, what became of it. */
 
-import { call, stream } from "./api.js";
+import { call, stream } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { when } from "./format.js";
 import { icon } from "./icons.js";
@@ -9,9 +9,9 @@ import { Journey } from "./journey.js";
 import { Markdown, markdown } from "./markdown.js";
 import { busy, button, chip, errorWords, iconButton, sayError, speak, toast, versionLink } from "./parts.js";
 
-/** @typedef {import("./api.d.ts").ChatTurn} ChatTurn */
-/** @typedef {import("./api.d.ts").Said} Said */
-/** @typedef {import("./api.d.ts").Correction} Correction */
+/** @typedef {import("./api").ChatTurn} ChatTurn */
+/** @typedef {import("./api").SaidText} Said */
+/** @typedef {import("./api").Correction} Correction */
 
 /**
  * What a turn asks of the page that it stands on.
@@ -20,7 +20,7 @@ import { busy, button, chip, errorWords, iconButton, sayError, speak, toast, ver
  * @property {(turn: ChatTurn, text: string) => void} edit the question anew
  * @property {(turn: ChatTurn) => ChatTurn[]} siblings its alternatives, itself among them, in their order
  * @property {(turn: ChatTurn) => void} choose shows this alternative
- * @property {() => import("./api.d.ts").Me} me
+ * @property {() => import("./api").Me} me
  * @property {boolean} isOwn whether the reader may say something here
  */
 
@@ -49,6 +49,11 @@ export class TurnView {
     this.answer = h("div", { class: "answer" }, this.pairs, this.tools, this.rate, this.journey.place);
     this.element = h("article", { class: "turn", "data-turn": turn.id, "aria-label": t("turn.label", { n: turn.index + 1 }) }, this.asked, this.answer);
     this.writer = new Markdown(this.prose);
+    this.isGoing = false;
+    this.frame = 0;
+    this.unread = "";
+    this.written = "";
+    this.grew = () => {};
     this.beside.hidden = true;
     this.draw();
   }
@@ -269,7 +274,6 @@ export class TurnView {
 
   begin() {
     this.isGoing = true;
-    this.unread = "";
     this.answer.classList.add("going");
     this.prose.setAttribute("aria-busy", "true");
     fill(this.tools);
@@ -284,7 +288,7 @@ export class TurnView {
     fill(this.state);
     const { answer } = this.turn;
     if (kind === "thinking") answer.thinking += text;
-    else if (kind === "call") this.written = (this.written ?? "") + text;
+    else if (kind === "call") this.written = this.written + text;
     else {
       answer.text += text;
       this.unread += text;
@@ -296,13 +300,13 @@ export class TurnView {
       if (this.written) fill(this.calls, h("div", { class: "tool" }, h("pre", null, this.written)));
       this.writer.show(answer.text);
       this.readOut(false);
-      this.grew?.();
+      this.grew();
     });
   }
 
   /** Whole sentences for a screen reader, as they are there. @param {boolean} all */
   readOut(all) {
-    const text = this.unread ?? "";
+    const text = this.unread;
     const end = all ? text.length : Math.max(...[". ", "! ", "? ", "。", "！", "？", "\n"].map((sign) => text.lastIndexOf(sign))) + 1;
     if (end <= 0 || (!all && end < READ_CHARS)) return;
     speak(text.slice(0, end));
@@ -311,7 +315,7 @@ export class TurnView {
 
   /** @param {{ failed?: string, retry?: () => void }} [given] */
   end(given = {}) {
-    cancelAnimationFrame(this.frame ?? 0);
+    cancelAnimationFrame(this.frame);
     this.frame = 0;
     this.isGoing = false;
     this.answer.classList.remove("going");
@@ -329,7 +333,7 @@ export class TurnView {
   }
 }
 
-/** @param {import("./api.d.ts").CallText} one */
+/** @param {import("./api").CallText} one */
 function callOf(one) {
   let text = one.arguments;
   try {

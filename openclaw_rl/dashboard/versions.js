@@ -1,6 +1,6 @@
 /** A line of versions: where each came from, how its check went, what it learned, and which one answers. */
 
-import { address, call } from "./api.js";
+import { address, call } from "./wire.js";
 import { ask2 } from "./asking.js";
 import { measures, proofOf, servedOf } from "./checks.js";
 import { fill, h } from "./dom.js";
@@ -11,8 +11,8 @@ import { ask, busy, button, chip, choice, empty, facts, toast, whose, within } f
 import { trendsOf } from "./trends.js";
 
 /** @typedef {import("./app.js").App} App */
-/** @typedef {import("./api.d.ts").VersionRow} VersionRow */
-/** @typedef {import("./api.d.ts").VersionDetail} VersionDetail */
+/** @typedef {import("./api").VersionRow} VersionRow */
+/** @typedef {import("./api").VersionDetail} VersionDetail */
 
 const PAGE = 100;
 
@@ -141,7 +141,7 @@ export class VersionsPage {
     ];
   }
 
-  /** @param {import("./api.d.ts").Comparison} found */
+  /** @param {import("./api").Comparison} found */
   compared(found) {
     const left = found.left?.version ?? "v0";
     const right = found.right?.version ?? "v0";
@@ -225,7 +225,7 @@ function stateChips(row) {
   return [row.answers ? chip(t("version.answers"), "good", "check") : null, row.state === "live" && row.answers ? null : chip(t(`version.state.${row.state}`), kind), row.is_imported ? chip(t("version.imported")) : null];
 }
 
-/** @param {import("./api.d.ts").VersionLesson[]} lessons */
+/** @param {import("./api").VersionLesson[]} lessons */
 function lessonsOf(lessons) {
   if (!lessons.length) return h("p", { class: "soft" }, t("version.no-lessons"));
   return h(

@@ -1,6 +1,6 @@
 /** Questions to the server, by the routes of api.d.ts, and what goes wrong with them. */
 
-/** @typedef {import("./api.d.ts").Routes} Routes */
+/** @typedef {import("./api").Routes} Routes */
 
 /**
  * @template {keyof Routes} R
@@ -123,7 +123,7 @@ async function send(route, { path, query, body, signal }) {
     throw silence(error);
   }
   if (answer.ok) return answer;
-  /** @type {import("./api.d.ts").Failure | null} */
+  /** @type {import("./api").Failure | null} */
   const failure = await answer.json().catch(() => null);
   const refused = new Refused(failure?.error?.message ?? answer.statusText, answer.status, failure?.error?.code ?? "");
   if (answer.status === 401) way.dispatchEvent(new Event("signed-out"));
