@@ -20,16 +20,19 @@ from openclaw_rl.types import (
     EngineHealth,
     EngineState,
     Episode,
+    EpisodeTally,
     Evidence,
     Exercise,
     Feedback,
     GenerateRequest,
     Grade,
+    HeardPlace,
     Hidden,
     HiddenRequest,
     Json,
     JudgedTurn,
     Judgement,
+    Kept,
     Lease,
     Lesson,
     Message,
@@ -54,6 +57,7 @@ from openclaw_rl.types import (
     SignalWeights,
     Skip,
     Stage,
+    StageTally,
     Step,
     StepOrder,
     StepReport,
@@ -65,7 +69,9 @@ from openclaw_rl.types import (
     Topic,
     TrainerCapabilities,
     Turn,
+    TurnGlimpse,
     TurnRecord,
+    TurnTrace,
     Undoing,
     Undone,
     Verdict,
@@ -589,6 +595,28 @@ class ReadStore(Protocol):
     def num_open(self, stage: Stage, line: str | None = None) -> int: ...
     def flag(self, name: str) -> str | None: ...
     def keys(self) -> list[ApiKey]: ...
+
+    def lines(self) -> list[str]: ...
+    def has_turn(self, session: str, index: int) -> bool: ...
+    def session_part(
+        self, line: str | None, *, after: tuple[float, str] | None, limit: int
+    ) -> list[SessionSummary]: ...
+    def session_summaries(self, sessions: Sequence[Session]) -> list[SessionSummary]: ...
+    def openings(self, sessions: Sequence[str]) -> dict[str, str]: ...
+    def glimpses(self, session: str, *, before: int | None, limit: int) -> list[TurnGlimpse]: ...
+    def heard_part(
+        self, line: str | None, *, session: str | None = None, after: tuple[float, str, int] | None, limit: int
+    ) -> list[HeardPlace]: ...
+    def traces(self, turns: Collection[tuple[str, int]]) -> dict[tuple[str, int], TurnTrace]: ...
+    def changed_turns(self, since: float, *, limit: int) -> list[tuple[str, int]]: ...
+    def seen_sessions(self, since: float, *, limit: int) -> list[tuple[Session, int]]: ...
+    def states(self) -> dict[tuple[str, int], str]: ...
+    def step_samples(self, line: str, number: int) -> list[tuple[str, int]]: ...
+    def tally(self, stage: str, line: str | None, *, since: float) -> StageTally: ...
+    def captured(self, line: str | None, *, since: float) -> int: ...
+    def episode_tallies(self) -> list[EpisodeTally]: ...
+    def kept(self, user: str) -> Kept: ...
+    def skip_counts(self, line: str | None) -> dict[Skip, int]: ...
 
 
 class Store(Protocol):

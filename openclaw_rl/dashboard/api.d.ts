@@ -2,10 +2,10 @@
 // Times are seconds since 1970. Every POST has a JSON body ({} where none is named) and the header
 // Content-Type: application/json. Errors (status 400 and above) are a Failure.
 // Page after page: ?after=NEXT until next is null; limit is 1 to 200, 50 unless told.
-// Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line that begins with : is none.
+// Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line with : first is none.
 // Files: openclaw_rl/dashboard/ is served at /ui/ (index.html there); nothing of server/, no .py, no .ts.
-// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and * for all of
-// them where a list is asked for.
+// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and *
+// for all of them where a list is asked for.
 // The session is a cookie; a POST needs the page's own Origin, which browsers send by themselves.
 
 /** `link` is what stands behind #link= in the address that was printed. */
@@ -694,7 +694,7 @@ export interface Routes {
   "POST /ui/api/turns/{turn}/feedback": { body: OpinionBody; answer: Correction };
   /** GET /ui/api/turns/{turn}/correction — What became of what was said; 404 where nothing was said. */
   "GET /ui/api/turns/{turn}/correction": { answer: Correction };
-  /** GET /ui/api/lessons?user=&session=&language=&verdict=&state=&after=&limit= — Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as of corrections. */
+  /** GET /ui/api/lessons?user=&session=&language=&verdict=&state=&after=&limit= — Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as theirs. */
   "GET /ui/api/lessons": { answer: LessonPage };
   /** GET /ui/api/lessons/{turn} — One lesson, without probabilities. */
   "GET /ui/api/lessons/{turn}": { answer: LessonDetail };

@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin, get_type_hints
 
-from openclaw_rl.views.page import conversations, corrections, history, live, machine, people, teaching
+from openclaw_rl.views.page import conversations, corrections, history, left_out, live, machine, people, teaching
 
 Method = Literal["GET", "POST"]
 
@@ -101,7 +101,7 @@ ROUTES: tuple[Shape, ...] = (
     Shape(
         method="GET",
         path="/ui/api/lessons",
-        words="Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as of corrections.",
+        words="Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as theirs.",
         query=("user", "session", "language", "verdict", "state", *_PAGED),
         answer=teaching.LessonPage,
     ),
@@ -147,7 +147,7 @@ ROUTES: tuple[Shape, ...] = (
         path="/ui/api/left-out",
         words="What was not learned from, and why.",
         query=("user",),
-        answer=teaching.LeftOutCounts,
+        answer=left_out.LeftOutCounts,
     ),
     Shape(
         method="GET",
@@ -236,10 +236,10 @@ def declarations() -> str:
         "// Times are seconds since 1970. Every POST has a JSON body ({} where none is named) and the header\n"
         "// Content-Type: application/json. Errors (status 400 and above) are a Failure.\n"
         "// Page after page: ?after=NEXT until next is null; limit is 1 to 200, 50 unless told.\n"
-        "// Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line that begins with : is none.\n"
+        "// Events are text/event-stream: `event: NAME`, `data: JSON`, an empty line; a line with : first is none.\n"
         "// Files: openclaw_rl/dashboard/ is served at /ui/ (index.html there); nothing of server/, no .py, no .ts.\n"
-        "// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and * for all of\n"
-        "// them where a list is asked for.\n"
+        "// `user`: whose line; without it, that of who is signed in. The owner may name any of Me.users, and *\n"
+        "// for all of them where a list is asked for.\n"
         "// The session is a cookie; a POST needs the page's own Origin, which browsers send by themselves.\n"
     )
     _declare(people.Failure, written)

@@ -153,6 +153,7 @@ def build_admin(
     examine: Examine | None = None,
     telling: Mapping[str, Telling] = MappingProxyType({}),
     commands: AdminCommands | None = None,
+    page_link: Callable[[], str] | None = None,
 ) -> web.Application:
     """The routes that commands use.
 
@@ -189,7 +190,13 @@ def build_admin(
             return web.json_response({"error": str(error)}, status=409)
         return web.json_response({})
 
+    async def new_link(request: web.Request) -> web.Response:
+        if page_link is None:
+            return web.json_response({"error": "this server has no page: gateway.page is false"}, status=409)
+        return web.json_response({"url": page_link()})
+
     app = web.Application()
+    app.router.add_post("/page", new_link)
     if commands is not None:
         for path, handler in _routes(commands).items():
             app.router.add_post(path, handler)

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -115,7 +115,8 @@ class App:
             default_temperature=config.default_temperature,
         )
 
-    def build(self) -> web.Application:
+    def build(self, more: Iterable[web.RouteDef] = ()) -> web.Application:
+        """The application, with routes of somebody else's behind the same boundary."""
         app = web.Application(middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
         app.router.add_post("/v1/responses", self._speaking(RESPONSES))
@@ -133,6 +134,7 @@ class App:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
         app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_routes(more)
         app.on_shutdown.append(self._close)
         return app
 

@@ -91,6 +91,13 @@ def judgements(connection: Connection, session: str) -> list[Judgement]:
     return [_judgement(row) for row in newest.values()]
 
 
+def newest_judgements(connection: Connection, which: ColumnElement[bool]) -> dict[tuple[str, int], Judgement]:
+    """Of those rows of `judgement` the newest of each turn."""
+    query = select(schema.judgement).where(which).order_by(schema.judgement.c.num_evidence)
+    newest = {(row["session"], row["index"]): row for row in connection.execute(query).mappings()}
+    return {name: _judgement(row) for name, row in newest.items()}
+
+
 def put_credit(connection: Connection, credit: Credit) -> None:
     """Replaces what an earlier judgement of the turn came to. No turn is learned from twice: what was, stays.
 

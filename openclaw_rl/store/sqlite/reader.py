@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from sqlalchemy import Connection
 
 from openclaw_rl.errors import StoreError
-from openclaw_rl.store.sql import episodes, lessons, queries, served, tasks, undoing
+from openclaw_rl.store.sql import episodes, lessons, looking, queries, served, tasks, undoing
 from openclaw_rl.store.sql import steps as steps_of
 from openclaw_rl.store.sqlite.connection import connect_reader, copy_whole, integrity
 from openclaw_rl.store.sqlite.damage import failed, refuse_damaged
@@ -85,6 +85,23 @@ class StoreReader:
     num_open = _asked(tasks.num_open)
     flag = _asked(lessons.flag)
     keys = _asked(queries.keys)
+    has_turn = _asked(looking.has_turn)
+    session_part = _asked(looking.session_part)
+    session_summaries = _asked(queries.summaries)
+    openings = _asked(looking.openings)
+    glimpses = _asked(looking.glimpses)
+    heard_part = _asked(looking.heard_part)
+    traces = _asked(looking.traces)
+    changed_turns = _asked(looking.changed_turns)
+    seen_sessions = _asked(looking.seen_sessions)
+    states = _asked(looking.states)
+    step_samples = _asked(looking.step_samples)
+    tally = _asked(looking.tally)
+    captured = _asked(looking.captured)
+    episode_tallies = _asked(looking.episode_tallies)
+    kept = _asked(looking.kept)
+    skip_counts = _asked(looking.skip_counts)
+    lines = _asked(looking.lines)
 
     def copy_to(self, target: Path) -> None:
         """All rows, as of one moment, in a database of their own; the server may go on meanwhile."""

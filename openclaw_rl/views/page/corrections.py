@@ -1,4 +1,7 @@
-"""What became of what a person said about an answer, in plain words, with times."""
+"""What became of what a person said about an answer, in plain words, with times.
+
+heard -> judged (why) -> learning -> being checked -> live in v7         or left out, and why
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 CorrectionState = Literal["heard", "judged", "learning", "checking", "live", "left_out", "rejected", "taken_back"]
-"""`heard`: waits for the judge. `judged`: a lesson that waits for its step. `learning`: a step is at it. `checking`: the
-version is compared with its parent. `live`: a version that answers, or that the one that answers stands on, learned
+"""`heard`: waits for the judge. `judged`: waits for its step. `learning`: a step is at it. `checking`: its version is
+compared with its parent. `live`: a version that answers, or that the one that answers stands on, learned
 it. `left_out`: nothing is learned from it. `rejected`: the version did not pass; the lesson is tried again, or not, as
 the words say. `taken_back`: undone, or rolled back."""
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-VersionStateWord = Literal[
-    "base", "candidate", "no_effect", "probation", "live", "retired", "rejected", "rolled_back"
-]
+VersionStateWord = Literal["base", "candidate", "no_effect", "probation", "live", "retired", "rejected", "rolled_back"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

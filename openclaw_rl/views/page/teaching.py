@@ -130,16 +130,3 @@ class UndoneText:
     answered: str
     answers: str
     undone: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutCount:
-    reason: str
-    words: str
-    remedy: str
-    num_turns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOutCounts:
-    items: tuple[LeftOutCount, ...]
