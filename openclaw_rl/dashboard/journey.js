@@ -1,7 +1,7 @@
 /** What became of something that was said: heard, judged, learning, being checked, live; with the time each took. */
 
 import { fill, h } from "./dom.js";
-import { duration, when } from "./format.js";
+import { duration, percent, when } from "./format.js";
 import { icon } from "./icons.js";
 import { has, language, parts, t } from "./i18n.js";
 import { chip, told, versionLink } from "./parts.js";
@@ -94,10 +94,18 @@ export function whyWords(correction) {
   const left = correction.left_out;
   if (left) return leftOut(left);
   const judged = correction.stages.find((stage) => stage.name === "judged");
-  const rows = [];
-  if (judged?.words && judged.at !== null) rows.push(h("p", { class: "why said" }, judged.words));
-  if (correction.words && language() === "en") rows.push(h("p", { class: "why" }, correction.words));
-  return rows;
+  const why = judged?.at ? reasonWords(judged.words) : "";
+  const now = language() === "en" && correction.state !== "live" ? correction.words : "";
+  return why || now ? h("p", { class: "why said" }, [why, now].filter(Boolean).join(" · ")) : null;
+}
+
+/**
+ * The judge's reason, in a person's words where they are known.
+ * @param {string} reason
+ */
+export function reasonWords(reason) {
+  const sure = /heads: [+−-]?\d at (\d\.\d+)/.exec(reason)?.[1];
+  return sure ? t("why.heads", { sure: percent(Number(sure)) }) : reason;
 }
 
 /** @param {import("./api").LeftOut} left */

@@ -4,7 +4,7 @@ import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { when } from "./format.js";
 import { t } from "./i18n.js";
-import { isMoving, leftOut, stateOf, stateWords, verdictChip, wayOf } from "./journey.js";
+import { isMoving, leftOut, reasonWords, stateOf, stateWords, verdictChip, wayOf } from "./journey.js";
 import { markdown } from "./markdown.js";
 import { ask, busy, button, chip, errorWords, loading, toast, versionLink, within } from "./parts.js";
 import { legend, tokensOf } from "./tokens.js";
@@ -95,7 +95,7 @@ export class LessonCard {
         detail.followed.some((said) => said.role === "tool") ? h("p", { class: "soft small" }, t("lesson.by-tool")) : null,
         h("a", { class: "small", href: `#/chat/${encodeURIComponent(detail.row.session)}` }, t("lesson.conversation")),
       ),
-      step("verdict", verdictChip(correction.verdict), detail.row.judge ? h("p", { class: "small" }, t("lesson.by", { judge: detail.row.judge })) : null, this.votes(detail)),
+      step("verdict", verdictChip(correction.verdict), detail.row.judge ? h("p", { class: "small" }, t("lesson.by", { judge: detail.row.judge })) : null, detail.reason ? h("p", { class: "small soft" }, reasonWords(detail.reason)) : null, this.votes(detail)),
       detail.hints.length ? step("hint", detail.hints.map((hint) => h("p", { class: "said" }, `“${hint}”`))) : null,
       step("answer", this.answer(detail, own)),
       examples.length ? step("example", h("p", { class: "soft small" }, t("lesson.example.text")), examples.map((sample) => this.sample(sample))) : null,
