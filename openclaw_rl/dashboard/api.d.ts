@@ -24,6 +24,8 @@ export interface Me {
   model: string;
   /** The version that answers this user now; v0 is the base model. */
   version: string;
+  /** What the page can be read in: the names of its files i18n/*.json. */
+  languages: string[];
   /** False where the server only answers and records (`openclaw-rl serve`). */
   learns: boolean;
   /** The release of OpenClaw-RL. */
@@ -245,15 +247,16 @@ export interface LessonRow {
   at: number;
   /** The beginning of what was said. */
   sentence: string;
-  /** Such as en or zh; empty where it is not known. */
+  /** Such as en or zh; `other` where it is none that is told apart, empty where there are no words. */
   language: string;
   verdict: string | null;
+  /** The verdict as a filter names it. */
+  kind: "good" | "neutral" | "bad" | "abstained" | "failed" | "unjudged";
   /** Who decided, in words; empty while nobody has judged. */
   judge: string;
   /** The one that is learned, or the first; empty where there is none. */
   hint: string;
-  /** As Correction.state. */
-  state: string;
+  state: "heard" | "judged" | "learning" | "checking" | "live" | "left_out" | "rejected" | "taken_back";
   words: string;
   version: string | null;
 }
@@ -503,6 +506,9 @@ export interface Trend {
   name: string;
   words: string;
   points: TrendPoint[];
+  /** The limits that the newest version had to keep to, where it had any. */
+  low: number | null;
+  high: number | null;
 }
 
 export interface Alarm {

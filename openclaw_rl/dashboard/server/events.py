@@ -12,6 +12,9 @@ from openclaw_rl.dashboard.server.site import PAGE_HEADERS
 from openclaw_rl.dashboard.server.visiting import Visits
 from openclaw_rl.gateway.api.http_server import SECURITY_HEADERS
 
+_RETRY_MS = 2000
+"""How long a browser waits before it comes back to a server that went away."""
+
 
 class EventRoutes:
     def __init__(self, visits: Visits, feed: Feed, *, keepalive_s: float) -> None:
@@ -41,6 +44,7 @@ class EventRoutes:
 
     async def _write(self, response: web.StreamResponse, page: OpenPage) -> None:
         """Until the browser is gone. A silent stream says now and then that it lives, and so finds out."""
+        await response.write(b"retry: %d\n\n" % _RETRY_MS)
         events = self._feed.events(page)
         told = asyncio.ensure_future(anext(events))
         try:

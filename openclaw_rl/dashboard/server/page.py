@@ -38,7 +38,7 @@ class Page:
         return [
             web.route("*", "/", self._front),
             web.get("/ui", self._front),
-            *PeopleRoutes(visits, parts).routes(),
+            *PeopleRoutes(visits, parts, self._site.languages).routes(),
             *TalkRoutes(visits, parts).routes(),
             *EventRoutes(visits, self.feed, keepalive_s=settings.keepalive_s).routes(),
             web.get("/ui/{path:.*}", self._file),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import metadata
 
 from aiohttp import web
@@ -13,9 +14,10 @@ from openclaw_rl.views.page.people import Done, KeyBody, LinkBody, Me
 
 
 class PeopleRoutes:
-    def __init__(self, visits: Visits, parts: PageParts) -> None:
+    def __init__(self, visits: Visits, parts: PageParts, languages: Sequence[str]) -> None:
         self._visits = visits
         self._parts = parts
+        self._languages = tuple(languages)
 
     def routes(self) -> list[web.RouteDef]:
         guarded = self._visits.route
@@ -59,6 +61,7 @@ class PeopleRoutes:
             users=tuple(users),
             model=parts.model,
             version=parts.live.now(visitor.user) or BASE_VERSION,
+            languages=self._languages,
             learns=parts.learns,
             release=metadata.version("openclaw-rl"),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from aiohttp import web
 
@@ -75,6 +75,12 @@ class Site:
     @property
     def names(self) -> list[str]:
         return list(self._files)
+
+    @property
+    def languages(self) -> list[str]:
+        """What the page can be read in."""
+        paths = map(PurePosixPath, self._files)
+        return [path.stem for path in paths if path.parent.name == "i18n" and path.suffix == ".json"]
 
     def answer(self, request: web.Request) -> web.Response:
         """The file of the path, or that the browser has it already."""

@@ -147,7 +147,8 @@ def check_origin(request: web.Request) -> None:
     if request.method in ("GET", "HEAD"):
         is_fine = fetched_by in ("same-origin", "none") and (origin is None or is_ours)
     else:
-        is_fine = fetched_by == "same-origin" and (is_ours or "sec-fetch-site" in request.headers) and origin != "null"
+        is_told = is_ours if origin is not None else "sec-fetch-site" in request.headers
+        is_fine = fetched_by == "same-origin" and is_told
         if is_fine and request.content_type != "application/json":
             raise RequestError("send JSON, with Content-Type: application/json", status=415)
     if not is_fine:

@@ -184,6 +184,9 @@ class Trend:
     name: str
     words: str
     points: tuple[TrendPoint, ...]
+    low: float | None
+    """The limits that the newest version had to keep to, where it had any."""
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,8 @@ class Me:
     """The name that the model is served by."""
     version: str
     """The version that answers this user now; v0 is the base model."""
+    languages: tuple[str, ...]
+    """What the page can be read in: the names of its files i18n/*.json."""
     learns: bool
     """False where the server only answers and records (`openclaw-rl serve`)."""
     release: str

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from openclaw_rl.views.page.conversations import SaidText
-from openclaw_rl.views.page.corrections import Correction
+from openclaw_rl.views.page.corrections import Correction, CorrectionState
 
-VerdictFilter = Literal["good", "neutral", "bad", "abstained", "failed", "unjudged"]
+VerdictKind = Literal["good", "neutral", "bad", "abstained", "failed", "unjudged"]
 Action = Literal["accept", "reject", "hint", "undo", "forget"]
+TokenWay = Literal["up", "down", "hint", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,16 +23,34 @@ class LessonRow:
     sentence: str
     """The beginning of what was said."""
     language: str
-    """Such as en or zh; empty where it is not known."""
+    """Such as en or zh; `other` where it is none that is told apart, empty where there are no words."""
     verdict: str | None
+    kind: VerdictKind
+    """The verdict as a filter names it."""
     judge: str
     """Who decided, in words; empty while nobody has judged."""
     hint: str
     """The one that is learned, or the first; empty where there is none."""
-    state: str
-    """As Correction.state."""
+    state: CorrectionState
     words: str
     version: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessonFilter:
+    """What a list is to hold; None is anything."""
+
+    language: str | None = None
+    verdict: str | None = None
+    state: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return (self.language, self.verdict, self.state) == (None, None, None)
+
+    def wants(self, row: LessonRow) -> bool:
+        asked = ((self.language, row.language), (self.verdict, row.kind), (self.state, row.state))
+        return all(wish in (None, found) for wish, found in asked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +72,7 @@ class TokenTold:
     """One token of the answer, and which way it is moved: up is green, down red, hint blue; none is not trained."""
 
     text: str
-    way: Literal["up", "down", "hint", "none"]
+    way: TokenWay
     before: float | None
     """Its probability, 0 to 1; null where no engine has told it."""
     after: float | None

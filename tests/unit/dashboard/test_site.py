@@ -27,6 +27,7 @@ def ask(site: Site, path: str, **headers: str) -> web.Response:
 
 def test_only_what_is_for_browsers_is_served(site: Site) -> None:
     assert site.names == ["i18n/zh.json", "index.html", "main.js"]
+    assert site.languages == ["zh"]
     for path in ("api.d.ts", "server/page.js", "notes.md", "../secret", "/etc/passwd", "i18n"):
         with pytest.raises(web.HTTPNotFound):
             ask(site, path)
