@@ -56,7 +56,7 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config, LoadedConfig
-from openclaw_rl.dashboard.server.making import make_page
+from openclaw_rl.dashboard.server.making import make_decisions, make_page
 from openclaw_rl.envs.collecting import at_once
 from openclaw_rl.envs.pace import Pace
 from openclaw_rl.errors import EngineUnavailable, TrainError
@@ -206,6 +206,7 @@ async def run(
                     hurry=hurry,
                     page_routes=(lambda _: ()) if page is None else page.routes,
                     page_link=None if page is None else page.link,
+                    decisions=partial(make_decisions, config),
                 )
             )
             listens_at.set_result(url)

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, or_, select, true, tuple_, union_all
 
-from openclaw_rl.store.sql import episodes, lessons, queries, schema
+from openclaw_rl.store.sql import episodes, lessons, queries, schema, steps
 from openclaw_rl.store.sql.codec import DIGEST_BYTES, digest_of, split_digests
 from openclaw_rl.types import (
     CreditMark,
@@ -28,6 +28,7 @@ from openclaw_rl.types import (
     SessionSummary,
     Skip,
     StageTally,
+    Step,
     TurnGlimpse,
     TurnTrace,
 )
@@ -227,6 +228,20 @@ def captured(connection: Connection, line: str | None, *, since: float) -> int:
     query = select(func.count()).select_from(schema.turn).join(schema.session, _session.id == _turn.session)
     query = query.where(_session.last_seen_at >= since, _turn.kind == "main", _turn.finished_at >= since)
     return connection.scalar(query if line is None else query.where(episodes.of_line(line))) or 0
+
+
+def steps_since(connection: Connection, line: str | None, since: float) -> list[Step]:
+    """Steps that ended since then, or are at it, the newest first."""
+    which = or_(_step.state == "planned", _step.finished_at >= since)
+    query = select(schema.step).where(which if line is None else and_(which, _step.line == line))
+    query = query.order_by(_step.planned_at.desc())
+    return [steps.to_step(row) for row in connection.execute(query).mappings()]
+
+
+def newest_steps(connection: Connection, *, limit: int) -> list[Step]:
+    """Of all lines, those that ended with a version."""
+    query = select(schema.step).where(_step.state == "done").order_by(_step.finished_at.desc()).limit(limit)
+    return [steps.to_step(row) for row in connection.execute(query).mappings()]
 
 
 def episode_tallies(connection: Connection) -> list[EpisodeTally]:
