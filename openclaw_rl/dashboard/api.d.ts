@@ -562,7 +562,8 @@ export interface TrainerTold {
   last_step_s: number | null;
   tokens_per_s: number | null;
   memory_bytes: number | null;
-  device: string;
+  /** Which; empty where none was named. */
+  gpu: string;
 }
 
 export interface JudgeTold {

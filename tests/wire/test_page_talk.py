@@ -66,10 +66,8 @@ def test_another_answer_is_a_sibling_and_an_edit_a_branch(owner: Browser) -> Non
 
 
 def test_two_conversations_that_begin_alike_stay_two(owner: Browser) -> None:
-    assert (
-        owner.answer(text="Good morning")[0].rpartition(".")[0]
-        != owner.answer(text="Good morning")[0].rpartition(".")[0]
-    )
+    first, second = (owner.answer(text="Good morning")[0].rpartition(".")[0] for _ in range(2))
+    assert first != second
 
 
 def test_an_answer_beside_is_no_part_of_the_conversation(server: Server, owner: Browser) -> None:

@@ -100,7 +100,7 @@ def tell_trainer(rows: ReadStore, config: Config, memory: Mapping[str, int]) -> 
         last_step_s=took,
         tokens_per_s=tokens / took if took and tokens is not None else None,
         memory_bytes=memory.get("trainer"),
-        device=", ".join(f"GPU {number}" for number in config.training.gpu_ids) or config.engine.device,
+        gpu=", ".join(f"GPU {number}" for number in config.training.gpu_ids),
     )
 
 

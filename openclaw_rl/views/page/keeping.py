@@ -18,7 +18,8 @@ _AT_ONCE = 50
 
 def everything_of(rows: ReadStore, user: str) -> Iterator[bytes]:
     """Keys without what opens doors, every conversation turn by turn with what became of it, and every version."""
-    for key in rows.keys():
+    keys = rows.keys()
+    for key in keys:
         if key.user == user:
             yield _line("key", KeyView(key=key).to_json())
     after: tuple[float, str] | None = None

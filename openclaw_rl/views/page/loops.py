@@ -24,7 +24,7 @@ def read_stages(
 ) -> tuple[LoopStage, ...]:
     """Of a line, or of all."""
     since, backlog = now - HOUR_S, read_backlog(rows)
-    versions = [one for one in rows.versions(line)]
+    versions = rows.versions(line)
     waiting = [one for one in rows.waiting() if line in (None, one.line)]
     steps = rows.steps_since(line, since)
     return (

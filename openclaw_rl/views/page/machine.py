@@ -49,7 +49,8 @@ class TrainerTold:
     last_step_s: float | None
     tokens_per_s: float | None
     memory_bytes: int | None
-    device: str
+    gpu: str
+    """Which; empty where none was named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
