@@ -124,6 +124,7 @@ async def run(
         host, gateway, metrics = serving.host, serving.gateway, serving.metrics
         observers = make_observers(config, registry=metrics.registry, say=say, known=await lessons.versions())
         cleanup.push_async_callback(asyncio.to_thread, observers.close)
+        gateway.on_turn.append(observers.answered)
 
         async with asyncio.TaskGroup() as tasks, AsyncExitStack() as running:
             start = partial(_start, tasks, running)
