@@ -74,7 +74,8 @@ def test_the_list_can_be_filtered(owner: Browser) -> None:
     state = owner.get(f"/ui/api/turns/{bad}/correction")["state"]
     assert bad in listed(state=state)
     assert listed(session=good.rpartition(".")[0]) == [good]
-    parts, after = [], {}
+    parts: list[str] = []
+    after: dict[str, str] = {}
     while True:
         part = owner.get("/ui/api/lessons", limit=1, **after)
         parts += [one["turn"] for one in part["items"]]
