@@ -63,12 +63,12 @@ class LessonRoutes:
     async def _one(self, request: web.Request) -> web.StreamResponse:
         session, index, _ = await self._named(request)
         parts = self._parts
-        return answered(await looked(lambda: read_lesson(parts.rows, session, index, parts.tokens)))
+        return answered(await looked(lambda: read_lesson(parts.rows, session, index, parts.tokens())))
 
     async def _tokens(self, request: web.Request) -> web.StreamResponse:
         session, index, _ = await self._named(request)
         parts = self._parts
-        known = await looked(lambda: read_tokens(parts.rows, session, index, parts.tokens, {}, ""))
+        known = await looked(lambda: read_tokens(parts.rows, session, index, parts.tokens(), {}, ""))
         scores: Scores = {}
         why_not = "no version has learned it yet"
         if known.version is not None:
@@ -78,7 +78,7 @@ class LessonRoutes:
                 why_not = ""
             except OpenClawError as error:
                 why_not = str(error)
-        return answered(await looked(lambda: read_tokens(parts.rows, session, index, parts.tokens, scores, why_not)))
+        return answered(await looked(lambda: read_tokens(parts.rows, session, index, parts.tokens(), scores, why_not)))
 
     async def _accept(self, request: web.Request) -> web.StreamResponse:
         session, index, visitor = await self._changed(request)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
+
 from openclaw_rl.config import Config, LoadedConfig
 from openclaw_rl.dashboard.server.deciding import Decisions
 from openclaw_rl.dashboard.server.page import Page
@@ -43,7 +45,7 @@ def make_page(
             commands=commands,
             roll_back=releasing.releaser.roll_back,
             ask=Asking(serving.host.engine, foundation.renderer, releasing.releaser),
-            tokens=TokenTexts.find(config.model),
+            tokens=cache(partial(TokenTexts.find, config.model)),
             metrics=serving.metrics,
             model=config.model.served_name or foundation.model.name,
             learns=learns,

@@ -31,6 +31,7 @@ from openclaw_rl.types import (
     Step,
     TurnGlimpse,
     TurnTrace,
+    turn_of_sample,
 )
 
 TurnName = tuple[str, int]
@@ -192,23 +193,20 @@ def seen_sessions(connection: Connection, since: float, *, limit: int) -> list[t
 
 
 def states(connection: Connection) -> dict[tuple[str, int], str]:
-    """Every step and version by its line and number, and how it stands; a step that made none by its own state."""
+    """Every step and version by its line and number, and how it stands: its state first, then what else may change."""
     told = {
         (row.line, row.number): str(row.state)
         for row in connection.execute(select(_step.line, _step.number, _step.state))
     }
-    versions = connection.execute(select(_version.line, _version.number, _version.state, _version.gate))
-    for row in versions:
-        gate = orjson.loads(row.gate)
-        check = gate.get("check") if isinstance(gate, dict) else None
-        told[row.line, row.number] = f"{row.state} {check or ''}".strip()
+    for row in connection.execute(select(_version.line, _version.number, _version.state, _version.gate)):
+        told[row.line, row.number] = f"{row.state} {hash(row.gate)}"
     return told
 
 
 def step_samples(connection: Connection, line: str, number: int) -> list[TurnName]:
-    """The turns whose samples a step has."""
-    query = select(_sample.session, _sample.index).where(_sample.line == line, _sample.step == number)
-    return list(dict.fromkeys((session, index) for session, index in connection.execute(query)))
+    """The turns whose samples a step has, or had before they were given back."""
+    names = connection.scalar(select(_step.sample_ids).where(_step.line == line, _step.number == number))
+    return list(dict.fromkeys(turn_of_sample(name) for name in orjson.loads(names or "[]")))
 
 
 def tally(connection: Connection, stage: str, line: str | None, *, since: float) -> StageTally:
