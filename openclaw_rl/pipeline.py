@@ -56,7 +56,7 @@ from functools import partial
 from pathlib import Path
 
 from openclaw_rl.config import Config, LoadedConfig
-from openclaw_rl.dashboard.server.making import make_page
+from openclaw_rl.dashboard.server.making import make_decisions, make_page
 from openclaw_rl.envs.collecting import at_once
 from openclaw_rl.envs.pace import Pace
 from openclaw_rl.errors import EngineUnavailable, TrainError
@@ -124,6 +124,7 @@ async def run(
         host, gateway, metrics = serving.host, serving.gateway, serving.metrics
         observers = make_observers(config, registry=metrics.registry, say=say, known=await lessons.versions())
         cleanup.push_async_callback(asyncio.to_thread, observers.close)
+        gateway.on_turn.append(observers.answered)
 
         async with asyncio.TaskGroup() as tasks, AsyncExitStack() as running:
             start = partial(_start, tasks, running)
@@ -206,6 +207,7 @@ async def run(
                     hurry=hurry,
                     page_routes=(lambda _: ()) if page is None else page.routes,
                     page_link=None if page is None else page.link,
+                    decisions=partial(make_decisions, config),
                 )
             )
             listens_at.set_result(url)

@@ -544,21 +544,25 @@ export interface EngineTold {
   device: string;
   model: string;
   versions: string[];
-  num_running: number;
+  /** Requests that it computes; null where only one engine runs, which does not tell. */
+  num_running: number | null;
   num_restarts: number;
-  /** Sampled tokens a second, over the last minute; null where nothing was sampled. */
+  /** Sampled tokens a second, of all engines together, since the machine was looked at before; null: not yet known. */
   tokens_per_s: number | null;
+  /** What its process holds, without what it shares; null where it runs elsewhere. */
+  memory_bytes: number | null;
 }
 
 export interface TrainerTold {
   light: "ok" | "busy" | "waits" | "broken" | "off";
   words: string;
   backend: string;
-  /** Steps of all lines. */
+  /** Steps of all lines in the last hour. */
   steps: number;
   last_step_s: number | null;
   tokens_per_s: number | null;
   memory_bytes: number | null;
+  /** Which; empty where none was named. */
   gpu: string;
 }
 
@@ -574,8 +578,6 @@ export interface JudgeTold {
   sureness: number | null;
   /** Calls of the judge's endpoint that a day allows; null: no limit. */
   budget: number | null;
-  /** Of these, those of the last day; null where it is not counted. */
-  spent: number | null;
 }
 
 export interface EnvironmentTold {

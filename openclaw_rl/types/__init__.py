@@ -134,6 +134,7 @@ from openclaw_rl.types.training import (
 )
 from openclaw_rl.types.turns import (
     LOCAL_USER,
+    TAKEN_BACK,
     ApiKey,
     Completion,
     Feedback,
@@ -148,6 +149,8 @@ from openclaw_rl.types.turns import (
     TurnKind,
     TurnOutline,
     TurnRecord,
+    hint_in,
+    own_hint,
     split_turn_id,
     turn_id,
 )
@@ -169,6 +172,7 @@ __all__ = [
     "SHARED_LINE",
     "SIDE_ROLES_ONLY",
     "SYSTEM_SALT",
+    "TAKEN_BACK",
     "TRACES_LEFT",
     "TRAINING_PAUSED",
     "USER_NAME",
@@ -277,10 +281,12 @@ __all__ = [
     "confirmed_before",
     "events_of",
     "head_number",
+    "hint_in",
     "line_for",
     "line_kind",
     "line_of",
     "num_steps_since",
+    "own_hint",
     "plan_undoing",
     "sample_id",
     "split_turn_id",

@@ -25,7 +25,7 @@ from openclaw_rl.gateway.access.shares import Shares
 from openclaw_rl.gateway.answer.exchange import Background, Gateway
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
-from openclaw_rl.gateway.api.admin import Telling, build_admin
+from openclaw_rl.gateway.api.admin import Decides, Telling, build_admin
 from openclaw_rl.gateway.api.app import App
 from openclaw_rl.gateway.api.http_server import HttpRunner
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -157,9 +157,10 @@ async def listening(
     hurry: asyncio.Event,
     page_routes: Callable[[App], Iterable[web.RouteDef]] = lambda _: (),
     page_link: Callable[[str], str] | None = None,
+    decisions: Callable[[App], Decides | None] = lambda _: None,
 ) -> AsyncIterator[str]:
     """Listens for clients, at the URL that it yields, and for commands. `page_link` gives a link to the page of the
-    server at a URL; None: there is no page.
+    server at a URL; None: there is no page. `decisions` are what a person may decide about lessons.
 
     Leaving waits until running answers are finished, or until `hurry`.
     """
@@ -194,6 +195,7 @@ async def listening(
             telling=telling,
             commands=commands,
             page_link=None if page_link is None else lambda: page_link(url()),
+            decisions=decisions(app),
         ),
         access_log=None,
         shutdown_timeout=1.0,  # a long command that somebody waits for must not keep the system from ending

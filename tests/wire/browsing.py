@@ -140,4 +140,4 @@ def _matches(pattern: str, path: str) -> bool:
 
 
 def _events(route: Any) -> list[Any]:
-    return [shape for shape in shapes_of(route) if "event" in shape.__dataclass_fields__]
+    return [shape for shape in shapes_of(route) if any(field.name == "event" for field in fields(shape))]

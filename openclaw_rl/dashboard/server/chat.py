@@ -92,6 +92,8 @@ def parse(raw: bytes, limits: Limits, model: str) -> PageRequest:
     if not said.again and not said.text.strip():
         raise RequestError("say something", param="text")
     refuse_nul((said.text,), "text")
+    if follows is not None:
+        _check_name(follows)
     session = said.session or (None if follows else f"{CLIENT}-{secrets.token_hex(12)}")
     body: dict[str, Json] = {"turn_type": "side" if said.beside else "main"}
     if session is not None and follows is None:
@@ -109,6 +111,13 @@ def parse(raw: bytes, limits: Limits, model: str) -> PageRequest:
         follows=follows,
         again=said.again is not None,
     )
+
+
+def _check_name(turn: str) -> None:
+    try:
+        split_turn_id(turn)
+    except ValueError as error:
+        raise RequestError(str(error), status=404, param="after", code="not_found") from None
 
 
 PAGE = Dialect(name="page", parse=parse, error_body=openai_error)

@@ -12,6 +12,7 @@ that is too slow for its events is told that what it shows is old, and asks agai
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
@@ -19,12 +20,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from openclaw_rl.dashboard.server.visiting import Visitor
-from openclaw_rl.errors import RequestError
+from openclaw_rl.errors import RequestError, StoreError
 from openclaw_rl.protocols import LearningStore, ReadStore
 from openclaw_rl.release.live import LiveVersions
 from openclaw_rl.types import BASE_VERSION, line_of, turn_id, version_label
 from openclaw_rl.views.page.live import LiveCorrection, LiveHello, LiveMachine, LiveTurn, LiveVersion
 from openclaw_rl.views.page.tracing import read_corrections
+
+log = logging.getLogger("openclaw_rl.dashboard")
 
 Told = LiveHello | LiveTurn | LiveCorrection | LiveVersion | LiveMachine
 
@@ -74,6 +77,7 @@ class Feed:
         self._live = live
         self._pages: set[OpenPage] = set()
         self._opened = asyncio.Event()
+        self._looked = asyncio.Event()
         self._seen = _Seen()
 
     def __len__(self) -> int:
@@ -83,18 +87,25 @@ class Feed:
         while True:
             if not self._pages:
                 self._opened.clear()
+                self._looked.clear()
                 await self._opened.wait()
-                self._seen = _Seen()
-                await asyncio.to_thread(self._look)  # what is there already is no news
+                self._seen = _Seen()  # what the first look finds is no news
             self._wakeup.clear()
-            for happened in await asyncio.to_thread(self._look):
+            try:
+                news = await asyncio.to_thread(self._look)
+            except StoreError as error:  # pages are no reason to end a server that still answers
+                log.warning("open pages hear nothing for now: %s", error)
+                news = []
+            self._looked.set()
+            for happened in news:
                 for page in self._pages:
                     page.tell(happened)
             await asyncio.sleep(_PAUSE_S)
             await self._wakeup.wait()
 
     async def events(self, page: OpenPage) -> AsyncGenerator[Told, None]:
-        """What a page is told, as it comes."""
+        """What a page is told, as it comes; from the hello on nothing is missed."""
+        await self._looked.wait()
         yield self._hello(page.visitor)
         while True:
             await page.has_more.wait()
@@ -124,6 +135,7 @@ class Feed:
     def _look(self) -> list[Happened]:
         """What is new since the last look. Blocking."""
         rows, seen, now = self._rows, self._seen, time.time()
+        is_news = seen.at > 0
         happened: list[Happened] = []
         for session, index in reversed(rows.seen_sessions(seen.at - _OVERLAP_S, limit=_MOST)):
             user = session.user if session.episode is None else None
@@ -133,8 +145,8 @@ class Feed:
                 happened.append(Happened(user=user, told=told))
         states = rows.states()
         moved = [name for name, state in states.items() if seen.states.get(name) != state]
-        turns = rows.changed_turns(seen.at - _OVERLAP_S, limit=_MOST) if seen.at else []
-        if seen.at:
+        turns = rows.changed_turns(seen.at - _OVERLAP_S, limit=_MOST) if is_news else []
+        if is_news:
             happened += self._versions(moved, states)
             turns += [turn for line, number in moved for turn in rows.step_samples(line, number)]
             happened += self._corrections(list(dict.fromkeys(turns))[:_MOST])
@@ -143,7 +155,7 @@ class Feed:
             seen.turns = dict(list(seen.turns.items())[-_MOST:])
         if happened:
             happened.append(Happened(user=None, told=LiveMachine()))
-        return happened
+        return happened if is_news else []
 
     def _versions(self, moved: list[tuple[str, int]], states: Mapping[tuple[str, int], str]) -> list[Happened]:
         told = []

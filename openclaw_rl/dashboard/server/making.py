@@ -1,11 +1,15 @@
-"""The running system's parts -> the page."""
+"""The running system's parts -> the page, and what a person decides on it or by a command."""
 
 from __future__ import annotations
 
-from openclaw_rl.config import LoadedConfig
+from functools import cache, partial
+
+from openclaw_rl.config import Config, LoadedConfig
+from openclaw_rl.dashboard.server.deciding import Decisions
 from openclaw_rl.dashboard.server.page import Page
 from openclaw_rl.dashboard.server.parts import PageParts
 from openclaw_rl.gateway.api.admin import AdminCommands
+from openclaw_rl.gateway.api.app import App
 from openclaw_rl.protocols import LearningStore
 from openclaw_rl.release.asking import Asking
 from openclaw_rl.views.rows import open_rows
@@ -41,9 +45,14 @@ def make_page(
             commands=commands,
             roll_back=releasing.releaser.roll_back,
             ask=Asking(serving.host.engine, foundation.renderer, releasing.releaser),
-            tokens=TokenTexts.find(config.model),
+            tokens=cache(partial(TokenTexts.find, config.model)),
             metrics=serving.metrics,
             model=config.model.served_name or foundation.model.name,
             learns=learns,
         )
     )
+
+
+def make_decisions(config: Config, app: App) -> Decisions:
+    """What a person may decide about lessons, by the page or a command."""
+    return Decisions(open_rows(config.store), app.put_feedback)

@@ -7,10 +7,13 @@ from aiohttp import web
 from openclaw_rl.dashboard.server.door import LINK_S, PageDoor
 from openclaw_rl.dashboard.server.events import EventRoutes
 from openclaw_rl.dashboard.server.feed import Feed
+from openclaw_rl.dashboard.server.lessons import LessonRoutes
+from openclaw_rl.dashboard.server.machine import MachineRoutes
 from openclaw_rl.dashboard.server.parts import PageParts
 from openclaw_rl.dashboard.server.people import PeopleRoutes
 from openclaw_rl.dashboard.server.site import Site
 from openclaw_rl.dashboard.server.talking import TalkRoutes
+from openclaw_rl.dashboard.server.versions import VersionRoutes
 from openclaw_rl.dashboard.server.visiting import Visits
 from openclaw_rl.gateway.api.app import App
 
@@ -40,6 +43,9 @@ class Page:
             web.get("/ui", self._front),
             *PeopleRoutes(visits, parts, self._site.languages).routes(),
             *TalkRoutes(visits, parts).routes(),
+            *LessonRoutes(visits, parts).routes(),
+            *VersionRoutes(visits, parts).routes(),
+            *MachineRoutes(visits, parts).routes(),
             *EventRoutes(visits, self.feed, keepalive_s=settings.keepalive_s).routes(),
             web.get("/ui/{path:.*}", self._file),
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from openclaw_rl.config import Config, LoadedConfig
@@ -30,7 +31,8 @@ class PageParts:
     commands: AdminCommands
     roll_back: PutLive
     ask: AskVersions
-    tokens: TokenTexts
+    tokens: Callable[[], TokenTexts]
+    """What ids say; read when it is asked for first, which takes a moment."""
     metrics: Metrics
     model: str
     learns: bool

@@ -97,8 +97,10 @@ class Visits:
                 response = await handler(request)
             except NotFound as error:
                 response = refused(404, str(error), "not_found")
-            except RequestError:
-                raise
+            except RequestError as error:
+                response = refused(error.status, str(error), error.code, param=error.param)
+                if error.retry_after_s is not None:
+                    response.headers["Retry-After"] = str(error.retry_after_s)
             except OpenClawError as error:
                 if takes_stream:
                     raise
@@ -184,8 +186,8 @@ def answered(shown: object, *, status: int = 200) -> web.Response:
     return web.Response(status=status, body=orjson.dumps(shown), content_type="application/json")
 
 
-def refused(status: int, message: str, code: str) -> web.Response:
-    body = openai_error(message, status=status, code=code)
+def refused(status: int, message: str, code: str | None, *, param: str | None = None) -> web.Response:
+    body = openai_error(message, status=status, code=code, param=param)
     return web.Response(status=status, body=body, content_type="application/json")
 
 

@@ -83,6 +83,18 @@ class _Undo(BaseModel):
     turn: str = Field(max_length=1000)
 
 
+class _Hint(_Undo):
+    hint: str = Field(max_length=10_000)
+
+
+class Decides(Protocol):
+    """What a person decides about a lesson; `OpenClawError` says why not."""
+
+    async def accept_turn(self, turn: str) -> Mapping[str, Json]: ...
+
+    async def hint_turn(self, turn: str, hint: str) -> Mapping[str, Json]: ...
+
+
 class _Forget(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -115,6 +127,8 @@ class AdminCommands(Protocol):
     """What a person may do to what was learned, and ask about it; `OpenClawError` says why not."""
 
     async def undo(self, turn: str) -> Mapping[str, Json]: ...
+
+    async def reject(self, turn: str) -> Mapping[str, Json]: ...
 
     async def forget(self, *, session: str | None = None, user: str | None = None) -> Mapping[str, Json]: ...
 
@@ -154,6 +168,7 @@ def build_admin(
     telling: Mapping[str, Telling] = MappingProxyType({}),
     commands: AdminCommands | None = None,
     page_link: Callable[[], str] | None = None,
+    decisions: Decides | None = None,
 ) -> web.Application:
     """The routes that commands use.
 
@@ -197,6 +212,9 @@ def build_admin(
 
     app = web.Application()
     app.router.add_post("/page", new_link)
+    if decisions is not None:
+        app.router.add_post("/accept", _command(_Undo, lambda asked: decisions.accept_turn(asked.turn)))
+        app.router.add_post("/hint", _command(_Hint, lambda asked: decisions.hint_turn(asked.turn, asked.hint)))
     if commands is not None:
         for path, handler in _routes(commands).items():
             app.router.add_post(path, handler)
@@ -271,6 +289,7 @@ async def _ordered(work: Telling, asked: _Order, tell: Tell) -> Json:
 def _routes(commands: AdminCommands) -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:
     return {
         "/undo": _command(_Undo, lambda asked: commands.undo(asked.turn)),
+        "/reject": _command(_Undo, lambda asked: commands.reject(asked.turn)),
         "/forget": _command(_Forget, lambda asked: commands.forget(session=asked.session, user=asked.user)),
         "/import": _command(_Import, lambda asked: commands.take_in(Path(asked.folder), asked.line)),
         "/moved": _command(_Moved, lambda asked: commands.moved(asked.line, asked.number, asked.samples)),

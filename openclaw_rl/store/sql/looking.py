@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import ColumnElement, Connection, RowMapping, and_, func, or_, select, true, tuple_, union_all
 
-from openclaw_rl.store.sql import episodes, lessons, queries, schema
+from openclaw_rl.store.sql import episodes, lessons, queries, schema, steps
 from openclaw_rl.store.sql.codec import DIGEST_BYTES, digest_of, split_digests
 from openclaw_rl.types import (
     CreditMark,
@@ -28,8 +28,10 @@ from openclaw_rl.types import (
     SessionSummary,
     Skip,
     StageTally,
+    Step,
     TurnGlimpse,
     TurnTrace,
+    turn_of_sample,
 )
 
 TurnName = tuple[str, int]
@@ -191,23 +193,20 @@ def seen_sessions(connection: Connection, since: float, *, limit: int) -> list[t
 
 
 def states(connection: Connection) -> dict[tuple[str, int], str]:
-    """Every step and version by its line and number, and how it stands; a step that made none by its own state."""
+    """Every step and version by its line and number, and how it stands: its state first, then what else may change."""
     told = {
         (row.line, row.number): str(row.state)
         for row in connection.execute(select(_step.line, _step.number, _step.state))
     }
-    versions = connection.execute(select(_version.line, _version.number, _version.state, _version.gate))
-    for row in versions:
-        gate = orjson.loads(row.gate)
-        check = gate.get("check") if isinstance(gate, dict) else None
-        told[row.line, row.number] = f"{row.state} {check or ''}".strip()
+    for row in connection.execute(select(_version.line, _version.number, _version.state, _version.gate)):
+        told[row.line, row.number] = f"{row.state} {hash(row.gate)}"
     return told
 
 
 def step_samples(connection: Connection, line: str, number: int) -> list[TurnName]:
-    """The turns whose samples a step has."""
-    query = select(_sample.session, _sample.index).where(_sample.line == line, _sample.step == number)
-    return list(dict.fromkeys((session, index) for session, index in connection.execute(query)))
+    """The turns whose samples a step has, or had before they were given back."""
+    names = connection.scalar(select(_step.sample_ids).where(_step.line == line, _step.number == number))
+    return list(dict.fromkeys(turn_of_sample(name) for name in orjson.loads(names or "[]")))
 
 
 def tally(connection: Connection, stage: str, line: str | None, *, since: float) -> StageTally:
@@ -227,6 +226,20 @@ def captured(connection: Connection, line: str | None, *, since: float) -> int:
     query = select(func.count()).select_from(schema.turn).join(schema.session, _session.id == _turn.session)
     query = query.where(_session.last_seen_at >= since, _turn.kind == "main", _turn.finished_at >= since)
     return connection.scalar(query if line is None else query.where(episodes.of_line(line))) or 0
+
+
+def steps_since(connection: Connection, line: str | None, since: float) -> list[Step]:
+    """Steps that ended since then, or are at it, the newest first."""
+    which = or_(_step.state == "planned", _step.finished_at >= since)
+    query = select(schema.step).where(which if line is None else and_(which, _step.line == line))
+    query = query.order_by(_step.planned_at.desc())
+    return [steps.to_step(row) for row in connection.execute(query).mappings()]
+
+
+def newest_steps(connection: Connection, *, limit: int) -> list[Step]:
+    """Of all lines, those that ended with a version."""
+    query = select(schema.step).where(_step.state == "done").order_by(_step.finished_at.desc()).limit(limit)
+    return [steps.to_step(row) for row in connection.execute(query).mappings()]
 
 
 def episode_tallies(connection: Connection) -> list[EpisodeTally]:

@@ -98,6 +98,8 @@ class StoreReader:
     step_samples = _asked(looking.step_samples)
     tally = _asked(looking.tally)
     captured = _asked(looking.captured)
+    steps_since = _asked(looking.steps_since)
+    newest_steps = _asked(looking.newest_steps)
     episode_tallies = _asked(looking.episode_tallies)
     kept = _asked(looking.kept)
     skip_counts = _asked(looking.skip_counts)

@@ -63,7 +63,8 @@ WORDS: Mapping[Skip, tuple[str, str]] = {
         "The answer taught something before this was said; nothing is learned from twice.",
         "Say it about a newer answer.",
     ),
-    Skip.UNDONE: ("You took back what it taught.", ""),
+    Skip.UNDONE: ("What it taught was taken back.", ""),
+    Skip.REJECTED: ("A person said that it is no lesson.", "Say it anew about another answer."),
 }
 
 

@@ -30,10 +30,13 @@ class EngineTold:
     device: str
     model: str
     versions: tuple[str, ...]
-    num_running: int
+    num_running: int | None
+    """Requests that it computes; null where only one engine runs, which does not tell."""
     num_restarts: int
     tokens_per_s: float | None
-    """Sampled tokens a second, over the last minute; null where nothing was sampled."""
+    """Sampled tokens a second, of all engines together, since the machine was looked at before; null: not yet known."""
+    memory_bytes: int | None
+    """What its process holds, without what it shares; null where it runs elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,12 @@ class TrainerTold:
     words: str
     backend: str
     steps: int
-    """Steps of all lines."""
+    """Steps of all lines in the last hour."""
     last_step_s: float | None
     tokens_per_s: float | None
     memory_bytes: int | None
     gpu: str
+    """Which; empty where none was named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +66,6 @@ class JudgeTold:
     sureness: float | None
     budget: int | None
     """Calls of the judge's endpoint that a day allows; null: no limit."""
-    spent: int | None
-    """Of these, those of the last day; null where it is not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.types import Message, Session, SessionSummary, Skip, TurnTrace, line_of
+from openclaw_rl.types import Feedback, Message, Session, SessionSummary, Skip, TurnTrace, hint_in, line_of
 from openclaw_rl.views.page.conversations import (
     CallText,
     ChatTurn,
@@ -104,6 +104,10 @@ def _turn(trace: TurnTrace, history: LineHistory) -> ChatTurn:
         created_at=turn.created_at,
         finished_at=turn.finished_at,
         is_private=trace.session.opted_out or turn.skip is Skip.OPTED_OUT,
-        feedback=tuple(Given(user=one.user, at=one.given_at, score=one.score, text=one.text) for one in trace.feedback),
+        feedback=tuple(map(_given, trace.feedback)),
         correction=correction(trace, history) if trace.is_heard else None,
     )
+
+
+def _given(one: Feedback) -> Given:
+    return Given(user=one.user, at=one.given_at, score=one.score, text=hint_in(one.text) or one.text)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from openclaw_rl.protocols import ReadStore
-from openclaw_rl.types import Message, SampleMark, Skip, Step, TurnTrace, Version, line_of
+from openclaw_rl.types import TAKEN_BACK, Message, SampleMark, Skip, Step, TurnTrace, Version, hint_in, line_of
 from openclaw_rl.views.lessons import signed, verdict_label
 from openclaw_rl.views.page.corrections import Correction, CorrectionStage, CorrectionState, LeftOut
 from openclaw_rl.views.page.left_out import left_out
@@ -58,7 +58,7 @@ def correction(trace: TurnTrace, history: LineHistory) -> Correction:
 
 def sentence(trace: TurnTrace) -> str:
     """What the person said: outright if they did, else the words that followed."""
-    said = [one.text or _SCORES.get(one.score or 0, "") for one in trace.feedback]
+    said = [hint_in(one.text) or one.text or _SCORES.get(one.score or 0, "") for one in trace.feedback]
     if said:
         return said[-1]
     return words_of(() if trace.next_state is None else trace.next_state.messages)
@@ -73,6 +73,9 @@ def words_of(messages: Sequence[Message]) -> str:
 def stand(trace: TurnTrace, history: LineHistory) -> Standing:
     """How far it came. Newer evidence than what was judged opens the way again."""
     skip = _skip(trace)
+    if skip is Skip.REJECTED:
+        told = left_out(skip)
+        return Standing(state="left_out", words=f"left out: {told.words}", left_out=told)
     if skip is Skip.UNDONE:
         version = next((made for _, made in _used(trace, history) if made is not None), None)
         words = "taken back" if version is None else f"taken back: {version.label} does not answer any more"
@@ -92,7 +95,7 @@ def stand(trace: TurnTrace, history: LineHistory) -> Standing:
 
 
 def _skip(trace: TurnTrace) -> Skip | None:
-    return trace.turn.skip if trace.credit is None or trace.turn.skip is Skip.UNDONE else trace.credit.skip
+    return trace.turn.skip if trace.credit is None or trace.turn.skip in TAKEN_BACK else trace.credit.skip
 
 
 def _used(trace: TurnTrace, history: LineHistory) -> list[tuple[Step, Version | None]]:
