@@ -3,7 +3,7 @@
 import { h } from "./dom.js";
 import { figure } from "./format.js";
 import { t } from "./i18n.js";
-import { chip, told } from "./parts.js";
+import { chip, measureName, told } from "./parts.js";
 
 /** @typedef {import("./api").CheckMeasure} CheckMeasure */
 
@@ -19,15 +19,13 @@ export function measures(found) {
 
 /** @param {CheckMeasure} one */
 function measure(one) {
-  const words = told(`measure.${one.name}`, one.words || one.name);
-  const limit = one.limit ? told(`limit.${one.name}`, one.limit) : "";
   const text = one.candidate === null ? "–" : figure(one.candidate);
   return h(
     "div",
     { class: "bar-line" },
-    h("span", null, words, one.objects ? " " : null, one.objects ? chip(t("check.objects"), "bad", "cross") : null),
+    h("span", { title: one.words }, measureName(one), one.objects ? " " : null, one.objects ? chip(t("check.objects"), "bad", "cross") : null),
     one.candidate === null ? h("span") : scale(one, one.candidate),
-    h("span", { class: "figure" }, text, limit ? ` · ${limit}` : ""),
+    h("span", { class: "figure" }, text, one.limit ? ` · ${one.limit}` : ""),
   );
 }
 

@@ -12,7 +12,7 @@ import { choice, empty, sayError, told, whose } from "./parts.js";
 
 const STATES = ["live", "heard", "judged", "learning", "checking", "left_out", "rejected", "taken_back"];
 const VERDICTS = ["good", "bad", "neutral", "abstained", "failed", "unjudged"];
-const LANGUAGES = ["en", "zh"];
+const LANGUAGES = ["en", "zh", "other"];
 
 export class LessonsPage {
   /**
@@ -102,7 +102,7 @@ export class LessonsPage {
     const any = /** @type {[string, string]} */ (["", t("filter.any")]);
     const states = STATES.map((one) => /** @type {[string, string]} */ ([one, t(`state.${one}`)]));
     const verdicts = VERDICTS.map((one) => /** @type {[string, string]} */ ([one, t(`verdict.${one}`)]));
-    const languages = [...this.languages].map((one) => /** @type {[string, string]} */ ([one, languageName(one)]));
+    const languages = [...this.languages].map((one) => /** @type {[string, string]} */ ([one, one === "other" ? t("filter.other") : languageName(one)]));
     fill(
       this.filters,
       whose({ me: this.app.me, user: this.app.user, choose: (user) => this.app.choose(user) }),

@@ -97,7 +97,7 @@ function stage(one) {
     light(one.light),
     h("h3", null, t(`loop.${one.name}`)),
     h("p", null, words(`light.${one.light}`, one.words)),
-    h("p", { class: "num" }, one.num_waiting ? t("stage.waiting", { n: one.num_waiting }) + oldest : t("stage.none-waiting"), h("br"), t("stage.hour", { n: one.num_last_hour })),
+    h("p", { class: "num" }, one.num_waiting ? [t("stage.waiting", { n: one.num_waiting }) + oldest, h("br")] : null, t("stage.hour", { n: one.num_last_hour })),
   );
 }
 
@@ -136,9 +136,10 @@ function engine(one) {
   return panel(t("machine.engine", { name: one.name }), one.light, one.words, [
     [t("machine.model"), one.model],
     [t("machine.device"), one.device || "–"],
-    [t("machine.speed"), one.tokens_per_s === null ? t("machine.idle") : t("machine.tokens-per-s", { n: figure(one.tokens_per_s) })],
-    [t("machine.running"), number(one.num_running)],
+    [t("machine.speed"), one.tokens_per_s === null ? "–" : one.tokens_per_s === 0 ? t("machine.idle") : t("machine.tokens-per-s", { n: figure(one.tokens_per_s) })],
+    [t("machine.running"), one.num_running === null ? "–" : number(one.num_running)],
     [t("machine.loaded"), one.versions.join(", ") || "–"],
+    [t("machine.memory"), one.memory_bytes === null ? "–" : size(one.memory_bytes)],
     [t("machine.restarts"), number(one.num_restarts)],
   ]);
 }
@@ -163,7 +164,7 @@ function judge(one) {
     [t("machine.judge.judged"), number(one.num_judged) + (who.length ? ` (${who.join(", ")})` : "")],
     [t("machine.judge.agreement"), one.agreement === null ? "–" : percent(one.agreement)],
     [t("machine.judge.sureness"), one.sureness === null ? "–" : percent(one.sureness)],
-    [t("machine.judge.budget"), one.budget === null ? t("machine.no-limit") : `${one.spent === null ? "–" : number(one.spent)} / ${number(one.budget)}`],
+    [t("machine.judge.budget"), one.budget === null ? t("machine.no-limit") : t("machine.a-day", { n: one.budget })],
   ]);
 }
 

@@ -17,6 +17,14 @@ export function told(key, words) {
 }
 
 /**
+ * A measure of the check by the page's own name for it, else by the server's.
+ * @param {{ name: string, words: string }} one
+ */
+export function measureName(one) {
+  return has(`measure.${one.name}`) ? t(`measure.${one.name}`) : one.words || one.name;
+}
+
+/**
  * @param {string} text
  * @param {{ onclick?: (event: Event) => unknown, icon?: string, class?: string, title?: string, disabled?: boolean, pressed?: boolean }} [given]
  */

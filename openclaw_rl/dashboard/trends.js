@@ -4,31 +4,40 @@ import { h, svg } from "./dom.js";
 import { figure } from "./format.js";
 import { icon } from "./icons.js";
 import { t } from "./i18n.js";
-import { told, versionLink } from "./parts.js";
+import { measureName, versionLink } from "./parts.js";
 
 /** @typedef {import("./api").Trend} Trend */
 
 const WIDTH = 240;
 const HEIGHT = 70;
+const FIRST = ["towards_user", "capability", "tokens", "repetition", "refusals", "reward/mean"];
+/** A limit is drawn where it is near what was measured: so many times its span away at most. */
+const NEAR = 2;
 
 /** @param {import("./api").Trends} found */
 export function trendsOf(found) {
   const shown = found.trends.filter((trend) => trend.points.length);
+  const first = FIRST.flatMap((name) => shown.filter((trend) => trend.name === name));
+  const rest = shown.filter((trend) => !first.includes(trend));
   return [
     h("h2", null, t("trends.title")),
     h("p", null, t("trends.text")),
     found.alarms.map((alarm) => h("div", { class: "trouble broken" }, h("div", { class: "row" }, icon("warn"), h("b", null, t("alarm")), versionLink(alarm.version, found.user)), h("p", { class: "small" }, alarm.words))),
-    shown.length ? h("div", { class: "trend" }, shown.map(trendOf)) : h("p", { class: "soft" }, t("trends.none")),
+    shown.length ? h("div", { class: "trend" }, first.map(trendOf)) : h("p", { class: "soft" }, t("trends.none")),
+    rest.length ? h("details", { class: "all-trends" }, h("summary", null, t("trends.all")), h("div", { class: "trend" }, rest.map(trendOf))) : null,
   ];
 }
 
 /** @param {Trend} trend */
 function trendOf(trend) {
   const { points } = trend;
-  const words = told(`trend.${trend.name}`, trend.words || trend.name);
+  const words = measureName(trend);
   const last = points.at(-1);
   const bases = points.flatMap((point) => (point.base === null ? [] : [point.base]));
-  const values = [...points.map((point) => point.value), ...bases];
+  const measured = [...points.map((point) => point.value), ...bases];
+  const reach = NEAR * (Math.max(...measured) - Math.min(...measured) || 0);
+  const limits = [trend.low, trend.high].filter((one) => one !== null && one > Math.min(...measured) - reach && one < Math.max(...measured) + reach);
+  const values = [...measured, .../** @type {number[]} */ (limits)];
   const least = Math.min(...values);
   const most = Math.max(...values);
   const span = most - least || Math.abs(most) || 1;
@@ -46,7 +55,7 @@ function trendOf(trend) {
     "figure",
     { class: "card" },
     h("figcaption", null, h("span", null, words), h("b", null, last ? figure(last.value) : "–")),
-    svg("svg", { viewBox: `-4 0 ${WIDTH + 8} ${HEIGHT}`, role: "img", "aria-label": label }, base === undefined ? null : svg("line", { x1: 0, x2: WIDTH, y1: y(base), y2: y(base), class: "ground" }), svg("path", { d: curve, class: "curve" }), marks),
+    svg("svg", { viewBox: `-4 0 ${WIDTH + 8} ${HEIGHT}`, role: "img", "aria-label": label }, base === undefined ? null : svg("line", { x1: 0, x2: WIDTH, y1: y(base), y2: y(base), class: "ground" }), limits.map((one) => svg("line", { x1: 0, x2: WIDTH, y1: y(one ?? 0), y2: y(one ?? 0), class: "limit" })), svg("path", { d: curve, class: "curve" }), marks),
     h("div", { class: "row apart small soft" }, h("span", null, points[0]?.version ?? ""), base === undefined ? null : h("span", null, t("trend.base", { value: figure(base) })), h("span", null, last?.version ?? "")),
   );
 }

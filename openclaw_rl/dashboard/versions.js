@@ -7,7 +7,7 @@ import { fill, h } from "./dom.js";
 import { when } from "./format.js";
 import { lineGraph } from "./graph.js";
 import { t } from "./i18n.js";
-import { ask, busy, button, chip, choice, empty, facts, toast, whose, within } from "./parts.js";
+import { ask, busy, button, chip, choice, empty, facts, measureName, toast, whose, within } from "./parts.js";
 import { trendsOf } from "./trends.js";
 
 /** @typedef {import("./app.js").App} App */
@@ -228,10 +228,12 @@ function stateChips(row) {
 /** @param {import("./api").VersionLesson[]} lessons */
 function lessonsOf(lessons) {
   if (!lessons.length) return h("p", { class: "soft" }, t("version.no-lessons"));
+  // A turn and its demonstration are two samples, and one lesson.
+  const once = lessons.filter((one, at) => one.turn === null || lessons.findIndex((other) => other.turn === one.turn) === at);
   return h(
     "ul",
     { class: "plain" },
-    lessons.map((one) =>
+    once.map((one) =>
       h(
         "li",
         null,
@@ -241,11 +243,6 @@ function lessonsOf(lessons) {
       ),
     ),
   );
-}
-
-/** @param {{ name: string, words: string }} one */
-function measureName(one) {
-  return one.words || one.name;
 }
 
 /** @param {number | null} value */
