@@ -88,7 +88,8 @@ class Browser:
 
 def events_of(response: httpx.Response) -> Iterator[dict[str, Any]]:
     """The events of a stream, each one of the contract's."""
-    shapes = {shape.__dataclass_fields__["event"].type: shape for route in ROUTES for shape in _events(route)}
+    found = {shape for route in ROUTES for shape in _events(route)}
+    shapes = {name: shape for shape in found for name in get_args(get_type_hints(shape)["event"])}
     name = ""
     for line in response.iter_lines():
         if line.startswith("event: "):
@@ -96,8 +97,7 @@ def events_of(response: httpx.Response) -> Iterator[dict[str, Any]]:
         if line.startswith("data: "):
             told = json.loads(line.removeprefix("data: "))
             assert told["event"] == name
-            (shape,) = (one for kinds, one in shapes.items() if f'"{name}"' in str(kinds))
-            check_shape(shape, told)
+            check_shape(shapes[name], told)
             yield told
 
 

@@ -29,6 +29,8 @@ from openclaw_rl.protocols import Renderer
 from openclaw_rl.types import Json, Message, ReasoningDelta, Request, TextDelta, ToolCallStart, Turn, split_turn_id
 from openclaw_rl.views.page.conversations import AnswerBegun, AnswerEnded, AnswerFailed, AnswerText, SayBody
 
+_HOTTEST = 2.0
+
 CLIENT = "page"
 """What sessions of the page are called like."""
 
@@ -92,6 +94,8 @@ def parse(raw: bytes, limits: Limits, model: str) -> PageRequest:
     if not said.again and not said.text.strip():
         raise RequestError("say something", param="text")
     refuse_nul((said.text,), "text")
+    if said.temperature is not None and not 0.0 <= said.temperature <= _HOTTEST:
+        raise RequestError(f"temperature must lie in [0, {_HOTTEST:g}], got {said.temperature:g}", param="temperature")
     if follows is not None:
         _check_name(follows)
     session = said.session or (None if follows else f"{CLIENT}-{secrets.token_hex(12)}")

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -71,10 +71,14 @@ class OpenPage:
 class Feed:
     """`run` is the loop; `open` is one page."""
 
-    def __init__(self, rows: ReadStore, lessons: LearningStore, live: LiveVersions) -> None:
+    def __init__(
+        self, rows: ReadStore, lessons: LearningStore, live: LiveVersions, *, warm: Callable[[], object]
+    ) -> None:
+        """`warm` makes ready, with the first page, what pages would wait for. Blocking."""
         self._rows = rows
         self._wakeup = lessons.woken("page")
         self._live = live
+        self._warm = warm
         self._pages: set[OpenPage] = set()
         self._opened = asyncio.Event()
         self._looked = asyncio.Event()
@@ -89,6 +93,7 @@ class Feed:
                 self._opened.clear()
                 self._looked.clear()
                 await self._opened.wait()
+                await asyncio.to_thread(self._warm)
                 self._seen = _Seen()  # what the first look finds is no news
             self._wakeup.clear()
             try:

@@ -26,7 +26,7 @@ class Page:
     def __init__(self, parts: PageParts) -> None:
         self._parts = parts
         self._site = Site()
-        self.feed = Feed(parts.rows, parts.lessons, parts.live)
+        self.feed = Feed(parts.rows, parts.lessons, parts.live, warm=parts.tokens)
         self.door = PageDoor(parts.keys, parts.config.store.data_dir / "page.json", owner_key=parts.owner_key)
 
     def link(self, url: str) -> str:
