@@ -3,11 +3,11 @@
 import { call } from "./wire.js";
 import { fill, h } from "./dom.js";
 import { when } from "./format.js";
-import { t } from "./i18n.js";
+import { has, t } from "./i18n.js";
 import { isMoving, leftOut, reasonWords, stateOf, stateWords, verdictChip, wayOf } from "./journey.js";
 import { markdown } from "./markdown.js";
 import { ask, busy, button, chip, errorWords, loading, toast, versionLink, within } from "./parts.js";
-import { legend, tokensOf } from "./tokens.js";
+import { legend, someTokens } from "./tokens.js";
 
 /** @typedef {import("./api").LessonRow} LessonRow */
 /** @typedef {import("./api").LessonDetail} LessonDetail */
@@ -95,7 +95,7 @@ export class LessonCard {
         detail.followed.some((said) => said.role === "tool") ? h("p", { class: "soft small" }, t("lesson.by-tool")) : null,
         h("a", { class: "small", href: `#/chat/${encodeURIComponent(detail.row.session)}` }, t("lesson.conversation")),
       ),
-      step("verdict", verdictChip(correction.verdict), detail.row.judge ? h("p", { class: "small" }, t("lesson.by", { judge: detail.row.judge })) : null, detail.reason ? h("p", { class: "small soft" }, reasonWords(detail.reason)) : null, this.votes(detail)),
+      step("verdict", verdictChip(correction.verdict), detail.row.judge ? h("p", { class: "small" }, t("lesson.by", { judge: has(`judge.${detail.row.judge}`) ? t(`judge.${detail.row.judge}`) : detail.row.judge })) : null, detail.reason ? h("p", { class: "small soft" }, reasonWords(detail.reason)) : null, this.votes(detail)),
       detail.hints.length ? step("hint", detail.hints.map((hint) => h("p", { class: "said" }, `“${hint}”`))) : null,
       step("answer", this.answer(detail, own)),
       examples.length ? step("example", h("p", { class: "soft small" }, t("lesson.example.text")), examples.map((sample) => this.sample(sample))) : null,
@@ -118,7 +118,7 @@ export class LessonCard {
   /** @param {SampleTold} sample */
   sample(sample) {
     if (!sample.tokens.length) return h("p", { class: "said" }, sample.text);
-    return h("div", { class: "asked" }, tokensOf(sample.tokens, t(`lesson.tokens.${sample.kind}`)), legend(sample.tokens));
+    return h("div", { class: "asked" }, someTokens(sample.tokens, t(`lesson.tokens.${sample.kind}`)), legend(sample.tokens));
   }
 
   /**

@@ -6,6 +6,7 @@ import { t } from "./i18n.js";
 
 /** @typedef {import("./api").TokenTold} TokenTold */
 
+const MANY = 130;
 const FAINT = 0.02;
 /** A probability that moved by less than this keeps its line, and loses its ground. */
 /** @type {Record<string, string>} */
@@ -23,7 +24,7 @@ export function tokensOf(tokens, label) {
   let at = -1;
   tokens.forEach((token, index) => {
     const isFaint = token.before !== null && token.after !== null && Math.abs(token.after - token.before) < FAINT;
-    const it = h("span", { class: `tok ${CLASSES[token.way] ?? "still"} ${isFaint ? "faint" : ""}`, "data-index": index, tabindex: index ? "-1" : "0", role: "img", "aria-label": spoken(token) }, token.text);
+    const it = h("span", { class: `tok ${CLASSES[token.way] ?? "still"} ${isFaint ? "faint" : ""}`, "data-index": index, tabindex: index ? "-1" : "0", role: "img", "aria-label": spoken(token) }, isControl(token) ? "◼" : token.text);
     place.append(it);
   });
   const show = (/** @type {Event} */ event) => {
@@ -53,9 +54,32 @@ export function tokensOf(tokens, label) {
   return place;
 }
 
+/** Such as <|im_end|>: a sign of the model's, and no word. @param {TokenTold} token */
+function isControl(token) {
+  return /^<\|.*\|>$/.test(token.text);
+}
+
+/**
+ * A long answer shows its beginning, until somebody asks for the rest or walks into it.
+ * @param {TokenTold[]} tokens
+ * @param {string} label
+ */
+export function someTokens(tokens, label) {
+  const place = tokensOf(tokens, label);
+  if (tokens.length <= MANY) return place;
+  place.classList.add("cut");
+  const all = h("button", { type: "button", class: "quiet", onclick: () => open() }, t("lesson.whole"));
+  const open = () => {
+    place.classList.remove("cut");
+    all.remove();
+  };
+  place.addEventListener("keydown", open, { once: true });
+  return [place, all];
+}
+
 /** @param {TokenTold} token */
 function spoken(token) {
-  const name = token.text.trim() || t("token.space");
+  const name = isControl(token) ? t("token.end") : token.text.trim() || t("token.space");
   const way = t(`token.${token.way}`);
   if (token.before === null || token.after === null) return `${name}, ${way}`;
   return `${name}, ${way}, ${t("token.from-to", { before: percent(token.before), after: percent(token.after) })}`;

@@ -24,13 +24,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def restart(server: Server) -> None:
-    """On the port where it was: a browser asks the same address."""
-    port = server.url.rpartition(":")[2]
-    server.settings = (*server.settings, f"gateway.port={port}")
-    server.start_again()
-
-
 def test_the_server_is_killed_in_the_middle_and_comes_back(server: Server, open_page: Open) -> None:
     page = open_page(server, calm=False)
     say(page, "what is gravity")
@@ -43,7 +36,7 @@ def test_the_server_is_killed_in_the_middle_and_comes_back(server: Server, open_
     page.get_by_text("The connection was lost before the answer was complete.").wait_for()
     assert box.input_value() == "count slowly", "what was said and not answered is back where it was typed"
     box.fill("typed while nobody answered")
-    restart(server)
+    server.start(port=int(server.url.rpartition(":")[2]))
     page.get_by_text("The server is back.").wait_for()
     assert box.input_value() == "typed while nobody answered"
     turn = say(page, "what is gravity, again")
