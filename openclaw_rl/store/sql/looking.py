@@ -20,7 +20,7 @@ from openclaw_rl.types import (
     EpisodeTally,
     Feedback,
     HeardPlace,
-    Kept,
+    KeptCounts,
     Message,
     NextState,
     SampleMark,
@@ -143,11 +143,8 @@ def traces(connection: Connection, turns: Collection[TurnName]) -> dict[TurnName
     sessions = _sessions(connection, {session for session, _ in seen})
     states = _next_states(connection, names)
     said = _said(connection, names)
-    open_tasks = set(
-        connection.execute(
-            select(_task.stage, _task.session, _task.index).where(_named(_task, names), _task.wanted > _task.done)
-        ).tuples()
-    )
+    tasks = select(_task.stage, _task.session, _task.index).where(_named(_task, names), _task.wanted > _task.done)
+    open_tasks = {tuple(row) for row in connection.execute(tasks)}
     judged = lessons.newest_judgements(connection, _named(_judgement, names))
     credited = {
         (row["session"], row["index"]): CreditMark(
@@ -260,12 +257,12 @@ def episode_tallies(connection: Connection) -> list[EpisodeTally]:
     return told
 
 
-def kept(connection: Connection, user: str) -> Kept:
+def kept(connection: Connection, user: str) -> KeptCounts:
     """How much is stored of one user."""
     sessions = select(func.count()).select_from(schema.session).where(_session.user == user)
     turns = select(func.count()).select_from(schema.turn).join(schema.session, _session.id == _turn.session)
     versions = select(func.count()).select_from(schema.version).where(_version.line == user)
-    return Kept(
+    return KeptCounts(
         num_sessions=connection.scalar(sessions) or 0,
         num_turns=connection.scalar(turns.where(_session.user == user)) or 0,
         num_versions=connection.scalar(versions) or 0,
