@@ -54,13 +54,21 @@ def has_turn(connection: Connection, session: str, index: int) -> bool:
 
 
 def session_part(
-    connection: Connection, line: str | None, *, after: tuple[float, str] | None, limit: int
+    connection: Connection,
+    line: str | None,
+    *,
+    after: tuple[float, str] | None,
+    limit: int,
+    talks_only: bool = False,
 ) -> list[SessionSummary]:
-    """The sessions of a line, or all, the one seen last first, behind the one that was seen then."""
+    """The sessions of a line, or all, the one seen last first, behind the one that was seen then; with `talks_only`
+    those alone that have a main turn."""
     seen, name = _session.last_seen_at, _session.id
     query = queries.SESSIONS.order_by(seen.desc(), name).limit(limit)
     if line is not None:
         query = query.where(episodes.of_line(line))
+    if talks_only:
+        query = query.where(select(_turn.index).where(_turn.session == name, _turn.kind == "main").exists())
     if after is not None:
         query = query.where(or_(seen < after[0], and_(seen == after[0], name > after[1])))
     found = [queries.to_session(row) for row in connection.execute(query).mappings()]
