@@ -22,7 +22,7 @@ class AskVersions(Protocol):
     async def __call__(self, line: str, numbers: Sequence[int], question: str) -> list[str]: ...
 
 
-class Asking:
+class VersionAsking:
     """Greedy answers, as the gate hears them."""
 
     def __init__(self, engine: Engine, renderer: Renderer, releaser: Releaser) -> None:

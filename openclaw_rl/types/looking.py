@@ -109,7 +109,7 @@ class EpisodeTally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptCounts:
     """How much is stored of a user."""
 
     num_sessions: int

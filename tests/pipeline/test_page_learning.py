@@ -13,7 +13,7 @@ import pytest
 from tests.server import OPEN_GATE, Server
 from tests.tiny import build_tiny_model
 from tests.wire.asking import assert_error
-from tests.wire.browsing import Browser
+from tests.wire.browsing import Browser, quoted
 
 pytestmark = pytest.mark.timeout(240)
 HINT = "Answer in one short sentence."
@@ -33,27 +33,27 @@ def test_a_correction_on_the_page_goes_live_and_can_be_taken_back(tmp_path: Path
         turn, _ = browser.answer(text="what is rain", max_tokens=12)
         with browser.listening() as events:
             assert next(events)["version"] == "v0"
-            browser.post(f"/ui/api/turns/{turn}/feedback", {"score": -1, "text": HINT})
+            browser.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": -1, "text": HINT})
             heard = live_event(events, turn)
         states = [one["correction"]["state"] for one in heard if one["event"] == "correction"]
         assert states == sorted(states, key=["heard", "judged", "learning", "checking", "live"].index)
         version = heard[-1]["correction"]["version"]
         assert any(one["event"] == "version" and one["version"] == version for one in heard)
-        told = browser.get(f"/ui/api/turns/{turn}/correction")
+        told = browser.get(f"/ui/api/turns/{quoted(turn)}/correction")
         assert told["words"].startswith(f"live in {version}")
         assert all(one["at"] is not None for one in told["stages"])
 
-        lesson = browser.get(f"/ui/api/lessons/{turn}")
+        lesson = browser.get(f"/ui/api/lessons/{quoted(turn)}")
         assert (lesson["row"]["sentence"], lesson["row"]["kind"], lesson["hints"]) == (HINT, "bad", [HINT])
         assert "undo" in lesson["actions"]
         assert "reject" not in lesson["actions"]
-        tokens = browser.get(f"/ui/api/lessons/{turn}/tokens")
+        tokens = browser.get(f"/ui/api/lessons/{quoted(turn)}/tokens")
         assert tokens["probabilities"] == ""
         moved = [one for sample in tokens["samples"] for one in sample["tokens"]]
         assert moved
         assert all(0 <= one["before"] <= 1 and 0 <= one["after"] <= 1 for one in moved)
         assert any(one["before"] != one["after"] for one in moved)
-        assert_error(browser.client.post(f"/ui/api/lessons/{turn}/hint", json={"hint": HINT}), 409)
+        assert_error(browser.client.post(f"/ui/api/lessons/{quoted(turn)}/hint", json={"hint": HINT}), 409)
 
         rows = browser.get("/ui/api/versions")
         assert (rows["answering"], rows["items"][0]["version"]) == (version, version)
@@ -74,22 +74,22 @@ def test_a_correction_on_the_page_goes_live_and_can_be_taken_back(tmp_path: Path
         with tarfile.open(fileobj=io.BytesIO(packed.content)) as found:
             assert any(name.endswith("adapter_model.safetensors") for name in found.getnames())
         beside, _ = browser.answer(again=turn, beside=True, version="v0", max_tokens=4)
-        assert browser.get(f"/ui/api/turns/{beside}")["kind"] == "side"
+        assert browser.get(f"/ui/api/turns/{quoted(beside)}")["kind"] == "side"
         machine = browser.get("/ui/api/machine")
         assert machine["trainer"]["steps"] >= 1
         assert {one["name"]: one["num_last_hour"] > 0 for one in machine["stages"]}["trained"]
 
         assert browser.post("/ui/api/versions/v0/rollback") == {"version": "v0"}
         assert browser.post(f"/ui/api/versions/{version}/rollback") == {"version": version}
-        assert browser.post(f"/ui/api/lessons/{turn}/undo")["answers"] == "v0"
-        assert browser.get(f"/ui/api/turns/{turn}/correction")["state"] == "taken_back"
+        assert browser.post(f"/ui/api/lessons/{quoted(turn)}/undo")["answers"] == "v0"
+        assert browser.get(f"/ui/api/turns/{quoted(turn)}/correction")["state"] == "taken_back"
         kept = [json.loads(line) for line in browser.client.get("/ui/api/data/export").text.splitlines()]
         assert {one["kind"] for one in kept} == {"key", "session", "turn", "version"}
         session = turn.rpartition(".")[0]
         body = {"session": session, "confirm": "yes"}
         assert_error(browser.client.post("/ui/api/data/forget", json=body), 400)
         assert browser.post("/ui/api/data/forget", {**body, "confirm": session})["sessions"] == 1
-        assert_error(browser.client.get(f"/ui/api/turns/{turn}"), 404)
+        assert_error(browser.client.get(f"/ui/api/turns/{quoted(turn)}"), 404)
 
 
 def live_event(events: Any, turn: str) -> list[dict[str, Any]]:

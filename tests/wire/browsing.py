@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 import httpx
 
 from openclaw_rl.dashboard.server.contract import ROUTES, shapes_of
 from tests.server import Server
+
+
+def quoted(name: str) -> str:
+    """A name as it stands in a path: those of other users' turns have a slash in them."""
+    return quote(name, safe="")
 
 
 def new_link(server: Server) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server import Server
 from tests.wire.asking import Admin, assert_error, eventually, reader
-from tests.wire.browsing import Browser
+from tests.wire.browsing import Browser, quoted
 
 SHORTER = "Answer in one short sentence."
 
@@ -40,7 +40,7 @@ def ann(server: Server) -> Iterator[Browser]:
 def taught(browser: Browser, *, score: int | None = None, text: str = "") -> str:
     """A turn that something was said about, once it is judged and credited."""
     turn, _ = browser.answer(text=f"What is {text or score}?")
-    browser.post(f"/ui/api/turns/{turn}/feedback", {"score": score, "text": text})
+    browser.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": score, "text": text})
     settled(browser, turn)
     return turn
 
@@ -49,7 +49,7 @@ def settled(browser: Browser, turn: str, *hints: str) -> dict[str, Any]:
     """The lesson of a turn once all that was said is judged and credited."""
 
     def look() -> dict[str, Any] | None:
-        found: dict[str, Any] = browser.get(f"/ui/api/lessons/{turn}")
+        found: dict[str, Any] = browser.get(f"/ui/api/lessons/{quoted(turn)}")
         is_settled = found["correction"]["state"] not in ("heard", "judged") or found["row"]["words"].endswith(
             "its step"
         )
@@ -71,7 +71,7 @@ def test_the_list_can_be_filtered(owner: Browser) -> None:
     assert bad not in listed(language="zh")
     assert good in listed(verdict="good")
     assert bad not in listed(verdict="good")
-    state = owner.get(f"/ui/api/turns/{bad}/correction")["state"]
+    state = owner.get(f"/ui/api/turns/{quoted(bad)}/correction")["state"]
     assert bad in listed(state=state)
     assert listed(session=good.rpartition(".")[0]) == [good]
     parts: list[str] = []
@@ -91,12 +91,12 @@ def test_a_hint_in_the_persons_own_words_takes_the_place_of_the_judges(server: S
     turn = taught(owner, score=-1, text="Please be more brief next time.")
     before = settled(owner, turn)["hints"]
     wish = "Answer with one short sentence, and with nothing else."
-    owner.post(f"/ui/api/lessons/{turn}/hint", {"hint": wish})
+    owner.post(f"/ui/api/lessons/{quoted(turn)}/hint", {"hint": wish})
     after = settled(owner, turn, wish)
     assert after["hints"] == [wish] != before
     assert after["row"]["sentence"] == wish
     for bad in ("short", "x" * 2000, "a\x00" * 9):
-        assert_error(owner.client.post(f"/ui/api/lessons/{turn}/hint", json={"hint": bad}), 409)
+        assert_error(owner.client.post(f"/ui/api/lessons/{quoted(turn)}/hint", json={"hint": bad}), 409)
 
 
 def test_what_the_judge_was_not_sure_of_can_be_accepted(owner: Browser) -> None:
@@ -104,20 +104,20 @@ def test_what_the_judge_was_not_sure_of_can_be_accepted(owner: Browser) -> None:
     owner.answer(text="And what about the long mountains of Asia?", after=turn)
     unsure = settled(owner, turn)
     assert unsure["row"]["kind"] in ("neutral", "abstained"), unsure["row"]
-    owner.post(f"/ui/api/lessons/{turn}/accept")
+    owner.post(f"/ui/api/lessons/{quoted(turn)}/accept")
     accepted = settled(owner, turn, "And what about the long mountains of Asia?")
     assert accepted["row"]["kind"] == "bad"
 
 
 def test_a_rejected_lesson_is_left_out_and_stays_so(owner: Browser) -> None:
     turn = taught(owner, score=-1, text=SHORTER)
-    assert owner.post(f"/ui/api/lessons/{turn}/reject")["answers"] == "v0"
-    told = owner.get(f"/ui/api/turns/{turn}/correction")
+    assert owner.post(f"/ui/api/lessons/{quoted(turn)}/reject")["answers"] == "v0"
+    told = owner.get(f"/ui/api/turns/{quoted(turn)}/correction")
     assert (told["state"], told["left_out"]["reason"]) == ("left_out", "rejected")
-    owner.post(f"/ui/api/turns/{turn}/feedback", {"score": -1, "text": "Please answer in two words."})
-    eventually(lambda: len(owner.get(f"/ui/api/turns/{turn}")["feedback"]) == 2)
-    assert owner.get(f"/ui/api/turns/{turn}/correction")["left_out"]["reason"] == "rejected"
-    assert_error(owner.client.post(f"/ui/api/lessons/{turn}/accept", json={}), 409)
+    owner.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": -1, "text": "Please answer in two words."})
+    eventually(lambda: len(owner.get(f"/ui/api/turns/{quoted(turn)}")["feedback"]) == 2)
+    assert owner.get(f"/ui/api/turns/{quoted(turn)}/correction")["left_out"]["reason"] == "rejected"
+    assert_error(owner.client.post(f"/ui/api/lessons/{quoted(turn)}/accept", json={}), 409)
     counts = {one["reason"]: one for one in owner.get("/ui/api/left-out")["items"]}
     assert counts["rejected"]["num_turns"] == 1
     assert counts["rejected"]["remedy"]
@@ -133,7 +133,7 @@ def test_commands_decide_the_same(server: Server, owner: Browser) -> None:
     assert run("hint", turn, SHORTER) == {"turn": turn}
     settled(owner, turn, SHORTER)
     assert run("accept", turn) == {"turn": turn}
-    eventually(lambda: len(owner.get(f"/ui/api/turns/{turn}")["feedback"]) == 3)
+    eventually(lambda: len(owner.get(f"/ui/api/turns/{quoted(turn)}")["feedback"]) == 3)
     assert run("reject", turn)["answers"] == "v0"
     session, _, index = turn.rpartition(".")
     assert reader(server).traces([(session, int(index))])[session, int(index)].turn.skip == "rejected"
@@ -141,11 +141,15 @@ def test_commands_decide_the_same(server: Server, owner: Browser) -> None:
 
 def test_nobody_decides_for_others(owner: Browser, ann: Browser) -> None:
     mine, hers = taught(owner, score=1), taught(ann, score=-1, text=SHORTER)
-    for path in (f"/ui/api/lessons/{mine}", f"/ui/api/lessons/{mine}/tokens", "/ui/api/lessons?user=local"):
+    for path in (
+        f"/ui/api/lessons/{quoted(mine)}",
+        f"/ui/api/lessons/{quoted(mine)}/tokens",
+        "/ui/api/lessons?user=local",
+    ):
         assert_error(ann.client.get(path), 404)
     for action in ("accept", "reject", "undo", "hint"):
         body = {"hint": SHORTER} if action == "hint" else {}
-        assert_error(ann.client.post(f"/ui/api/lessons/{mine}/{action}", json=body), 404)
+        assert_error(ann.client.post(f"/ui/api/lessons/{quoted(mine)}/{action}", json=body), 404)
     for path in (
         "versions?user=local",
         "trends?user=local",
@@ -180,7 +184,7 @@ def test_the_machine_and_the_settings(owner: Browser) -> None:
     assert told["engines"][0]["light"] == "ok"
     assert {one["name"] for one in told["remarks"]} >= {"disk", "judge", "learning", "store"}
     rows = {one["key"]: one for one in owner.get("/ui/api/settings")["items"]}
-    assert (rows["evaluation.judge"]["value"], rows["evaluation.judge"]["origin"]) == ("rules", "command line")
+    assert (rows["evaluation.judge"]["value"], rows["evaluation.judge"]["origin"]) == ('["rules"]', "command line")
     assert rows["gateway.api_key"]["value"] in ("null", "")
     kept = owner.get("/ui/api/data")
     assert kept["num_sessions"] >= 1

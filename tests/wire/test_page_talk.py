@@ -8,7 +8,7 @@ import pytest
 
 from tests.server import Server
 from tests.wire.asking import Admin, assert_error, eventually, replies, stored
-from tests.wire.browsing import Browser
+from tests.wire.browsing import Browser, quoted
 
 XSS = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -76,14 +76,16 @@ def test_an_answer_beside_is_no_part_of_the_conversation(server: Server, owner: 
     assert beside != first
     kept = stored(server, beside)
     assert (kept.kind, kept.skip) == ("side", "opted_out")
+    assert kept.messages == stored(server, first).messages
+    assert kept.session not in [one["id"] for one in owner.get("/ui/api/sessions", limit=200)["items"]]
     after, _ = owner.answer(text="And on", after=first)
     assert stored(server, after).parent == stored(server, first).index
 
 
 def test_private_is_not_learned_from(server: Server, owner: Browser) -> None:
     turn, _ = owner.answer(text="Between us", private=True)
-    assert owner.get(f"/ui/api/turns/{turn}")["is_private"]
-    assert owner.get(f"/ui/api/sessions/{turn.rpartition('.')[0]}")["session"]["is_private"]
+    assert owner.get(f"/ui/api/turns/{quoted(turn)}")["is_private"]
+    assert owner.get(f"/ui/api/sessions/{quoted(turn.rpartition('.')[0])}")["session"]["is_private"]
     assert stored(server, turn).skip == "opted_out"
 
 
@@ -92,7 +94,7 @@ def test_stopping_keeps_what_was_said(server: Server, owner: Browser) -> None:
     with owner.client.stream("POST", "/ui/api/chat", json=body) as response:
         turn = response.headers["X-OpenClaw-RL-Turn"]
         next(line for line in response.iter_lines() if line.startswith("event: text"))
-    told = eventually(lambda: owner.client.get(f"/ui/api/turns/{turn}").json().get("finish_reason"))
+    told = eventually(lambda: owner.client.get(f"/ui/api/turns/{quoted(turn)}").json().get("finish_reason"))
     assert told == "abort"
 
 
@@ -121,28 +123,28 @@ def test_what_cannot_be_asked_is_refused_by_name(owner: Browser, body: dict[str,
 
 def test_a_thumb_and_a_sentence_are_heard_and_judged(owner: Browser) -> None:
     turn, _ = owner.answer(text="What is gravity?")
-    assert_error(owner.client.get(f"/ui/api/turns/{turn}/correction"), 404)
-    assert owner.get(f"/ui/api/turns/{turn}")["correction"] is None
-    told = owner.post(f"/ui/api/turns/{turn}/feedback", {"score": -1, "text": "Answer in one short sentence."})
+    assert_error(owner.client.get(f"/ui/api/turns/{quoted(turn)}/correction"), 404)
+    assert owner.get(f"/ui/api/turns/{quoted(turn)}")["correction"] is None
+    told = owner.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": -1, "text": "Answer in one short sentence."})
     assert told["sentence"] == "Answer in one short sentence."
     assert [one["name"] for one in told["stages"]] == ["heard", "judged", "learning", "checked", "live"]
 
     def judged() -> dict[str, object] | None:
-        now: dict[str, object] = owner.get(f"/ui/api/turns/{turn}/correction")
+        now: dict[str, object] = owner.get(f"/ui/api/turns/{quoted(turn)}/correction")
         return now if now["verdict"] is not None and now["state"] != "heard" else None
 
     now = eventually(judged)
     assert now["verdict"] == "−1"
     assert now["hints"] == ["Answer in one short sentence."]
-    assert owner.get(f"/ui/api/turns/{turn}")["feedback"][0]["score"] == -1
+    assert owner.get(f"/ui/api/turns/{quoted(turn)}")["feedback"][0]["score"] == -1
 
 
 def test_what_was_left_out_says_why_and_what_would_change_it(owner: Browser) -> None:
     turn, _ = owner.answer(text="Tell me something")
-    owner.answer(text="And what is the capital of France?", after=turn)
+    owner.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": 0})
 
     def left_out() -> dict[str, str] | None:
-        found: dict[str, str] | None = owner.get(f"/ui/api/turns/{turn}/correction")["left_out"]
+        found: dict[str, str] | None = owner.get(f"/ui/api/turns/{quoted(turn)}/correction")["left_out"]
         return found
 
     told = eventually(left_out)
@@ -153,35 +155,35 @@ def test_what_was_left_out_says_why_and_what_would_change_it(owner: Browser) -> 
 @pytest.mark.parametrize("body", [{}, {"score": 2}, {"text": " "}, {"score": "1"}, {"text": "\x00"}], ids=str)
 def test_feedback_that_says_nothing_is_refused(owner: Browser, body: dict[str, object]) -> None:
     turn, _ = owner.answer(text="Judge me")
-    assert_error(owner.client.post(f"/ui/api/turns/{turn}/feedback", json=body), 400)
+    assert_error(owner.client.post(f"/ui/api/turns/{quoted(turn)}/feedback", json=body), 400)
 
 
 def test_a_user_sees_their_own_and_the_owner_all(owner: Browser, ann: Browser) -> None:
     mine, _ = owner.answer(text="A secret of the owner")
     hers, _ = ann.answer(text="A secret of Ann")
-    ann.post(f"/ui/api/turns/{hers}/feedback", {"score": 1})
+    ann.post(f"/ui/api/turns/{quoted(hers)}/feedback", {"score": 1})
     assert ann.get("/ui/api/me")["users"] == ["ann"]
     assert {"ann", "local"} <= set(owner.get("/ui/api/me")["users"])
     session = mine.rpartition(".")[0]
     for path in (
-        f"/ui/api/sessions/{session}",
-        f"/ui/api/turns/{mine}",
-        f"/ui/api/turns/{mine}/correction",
+        f"/ui/api/sessions/{quoted(session)}",
+        f"/ui/api/turns/{quoted(mine)}",
+        f"/ui/api/turns/{quoted(mine)}/correction",
         "/ui/api/sessions?user=local",
         "/ui/api/sessions?user=*",
         "/ui/api/turns/none",
     ):
         assert_error(ann.client.get(path), 404)
-    assert_error(ann.client.post(f"/ui/api/turns/{mine}/feedback", json={"score": 1}), 404)
+    assert_error(ann.client.post(f"/ui/api/turns/{quoted(mine)}/feedback", json={"score": 1}), 404)
     assert_error(ann.client.post("/ui/api/chat", json={"text": "more", "after": mine}), 404)
     assert_error(ann.client.post("/ui/api/chat", json={"again": mine}), 404)
     taken, _ = ann.answer(text="mine now?", session=session)
     assert taken.rpartition(".")[0] != session
     assert all(one["user"] == "ann" for one in ann.get("/ui/api/sessions")["items"])
-    assert owner.get(f"/ui/api/turns/{hers}")["answer"]["text"]
+    assert owner.get(f"/ui/api/turns/{quoted(hers)}")["answer"]["text"]
     assert {one["user"] for one in owner.get("/ui/api/sessions", user="*")["items"]} == {"ann", "local"}
     assert {one["user"] for one in owner.get("/ui/api/sessions", user="ann")["items"]} == {"ann"}
-    assert_error(owner.client.post(f"/ui/api/turns/{hers}/feedback", json={"score": 1}), 403)
+    assert_error(owner.client.post(f"/ui/api/turns/{quoted(hers)}/feedback", json={"score": 1}), 403)
 
 
 def test_lists_come_a_part_at_a_time(owner: Browser) -> None:
@@ -198,7 +200,7 @@ def test_lists_come_a_part_at_a_time(owner: Browser) -> None:
     assert parts == whole
     for number in range(4):
         owner.answer(text=f"More {number}", session=first.rpartition(".")[0])
-    path = f"/ui/api/sessions/{first.rpartition('.')[0]}"
+    path = f"/ui/api/sessions/{quoted(first.rpartition('.')[0])}"
     newest = owner.get(path, limit=3)
     earlier = owner.get(path, limit=3, before=newest["next"])
     assert [one["index"] for one in (*earlier["turns"], *newest["turns"])] == [0, 1, 2, 3, 4]
@@ -212,7 +214,7 @@ def test_an_open_page_hears_what_happens(owner: Browser, ann: Browser) -> None:
         assert next(events)["event"] == "hello"
         assert next(hers)["event"] == "hello"
         turn, _ = owner.answer(text="Who hears this?")
-        owner.post(f"/ui/api/turns/{turn}/feedback", {"score": -1, "text": "Answer in one short sentence."})
+        owner.post(f"/ui/api/turns/{quoted(turn)}/feedback", {"score": -1, "text": "Answer in one short sentence."})
         heard = []
         for event in events:
             heard.append(event)

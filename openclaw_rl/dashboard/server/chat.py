@@ -98,12 +98,12 @@ def parse(raw: bytes, limits: Limits, model: str) -> PageRequest:
         raise RequestError(f"temperature must lie in [0, {_HOTTEST:g}], got {said.temperature:g}", param="temperature")
     if follows is not None:
         _check_name(follows)
-    session = said.session or (None if follows else f"{CLIENT}-{secrets.token_hex(12)}")
     body: dict[str, Json] = {"turn_type": "side" if said.beside else "main"}
-    if session is not None and follows is None:
-        body["session_id"] = session
+    if said.beside or follows is None:
+        # What stands beside is a conversation of its own: with the same words it could be taken for the first one.
+        body["session_id"] = (None if said.beside else said.session) or f"{CLIENT}-{secrets.token_hex(12)}"
     if said.private or said.beside:
-        body["no_train"] = "session" if said.private else "message"
+        body["no_train"] = "session"
     return PageRequest(
         request=Request(
             messages=(Message(role="user", content=said.text or " "),),

@@ -11,7 +11,7 @@ from aiohttp import web
 from openclaw_rl.config import Config, LoadedConfig, explain, load_config
 from openclaw_rl.dashboard.server.parts import PageParts
 from openclaw_rl.dashboard.server.running import (
-    Rate,
+    Speed,
     running_remarks,
     tell_disk,
     tell_engines,
@@ -32,7 +32,7 @@ class MachineRoutes:
     def __init__(self, visits: Visits, parts: PageParts) -> None:
         self._visits = visits
         self._parts = parts
-        self._rate = Rate()
+        self._rate = Speed()
 
     def routes(self) -> list[web.RouteDef]:
         guarded = self._visits.route

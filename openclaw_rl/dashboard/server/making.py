@@ -11,7 +11,7 @@ from openclaw_rl.dashboard.server.parts import PageParts
 from openclaw_rl.gateway.api.admin import AdminCommands
 from openclaw_rl.gateway.api.app import App
 from openclaw_rl.protocols import LearningStore
-from openclaw_rl.release.asking import Asking
+from openclaw_rl.release.asking import VersionAsking
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.views.tokens import TokenTexts
 from openclaw_rl.wiring.foundation import Foundation
@@ -44,7 +44,7 @@ def make_page(
             host=serving.host,
             commands=commands,
             roll_back=releasing.releaser.roll_back,
-            ask=Asking(serving.host.engine, foundation.renderer, releasing.releaser),
+            ask=VersionAsking(serving.host.engine, foundation.renderer, releasing.releaser),
             tokens=cache(partial(TokenTexts.find, config.model)),
             metrics=serving.metrics,
             model=config.model.served_name or foundation.model.name,

@@ -32,7 +32,7 @@ _LIGHTS: Mapping[str, Light] = {
 _WORKERS = {"engine": "openclaw_rl.engine.worker", "trainer": "openclaw_rl.train.worker"}
 
 
-class Rate:
+class Speed:
     """A counter that only grows -> how fast, since it was looked at before."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class Rate:
         return self._told
 
 
-def tell_engines(host: EngineHost, metrics: Metrics, rate: Rate, memory: Mapping[str, int]) -> tuple[EngineTold, ...]:
+def tell_engines(host: EngineHost, metrics: Metrics, rate: Speed, memory: Mapping[str, int]) -> tuple[EngineTold, ...]:
     """Each of them; several that answer as one share a rate."""
     state, tokens_per_s = host.state, rate.of(metrics.registry.get_sample_value(_SAMPLED) or 0.0)
     facts = ("", "", ()) if state is None else (state.device, state.model, state.versions)

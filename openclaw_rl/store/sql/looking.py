@@ -20,7 +20,7 @@ from openclaw_rl.types import (
     EpisodeTally,
     Feedback,
     HeardPlace,
-    Kept,
+    KeptCounts,
     Message,
     NextState,
     SampleMark,
@@ -54,13 +54,21 @@ def has_turn(connection: Connection, session: str, index: int) -> bool:
 
 
 def session_part(
-    connection: Connection, line: str | None, *, after: tuple[float, str] | None, limit: int
+    connection: Connection,
+    line: str | None,
+    *,
+    after: tuple[float, str] | None,
+    limit: int,
+    talks_only: bool = False,
 ) -> list[SessionSummary]:
-    """The sessions of a line, or all, the one seen last first, behind the one that was seen then."""
+    """The sessions of a line, or all, the one seen last first, behind the one that was seen then; with `talks_only`
+    those alone that have a main turn."""
     seen, name = _session.last_seen_at, _session.id
     query = queries.SESSIONS.order_by(seen.desc(), name).limit(limit)
     if line is not None:
         query = query.where(episodes.of_line(line))
+    if talks_only:
+        query = query.where(select(_turn.index).where(_turn.session == name, _turn.kind == "main").exists())
     if after is not None:
         query = query.where(or_(seen < after[0], and_(seen == after[0], name > after[1])))
     found = [queries.to_session(row) for row in connection.execute(query).mappings()]
@@ -143,11 +151,8 @@ def traces(connection: Connection, turns: Collection[TurnName]) -> dict[TurnName
     sessions = _sessions(connection, {session for session, _ in seen})
     states = _next_states(connection, names)
     said = _said(connection, names)
-    open_tasks = set(
-        connection.execute(
-            select(_task.stage, _task.session, _task.index).where(_named(_task, names), _task.wanted > _task.done)
-        ).tuples()
-    )
+    tasks = select(_task.stage, _task.session, _task.index).where(_named(_task, names), _task.wanted > _task.done)
+    open_tasks = {tuple(row) for row in connection.execute(tasks)}
     judged = lessons.newest_judgements(connection, _named(_judgement, names))
     credited = {
         (row["session"], row["index"]): CreditMark(
@@ -260,12 +265,12 @@ def episode_tallies(connection: Connection) -> list[EpisodeTally]:
     return told
 
 
-def kept(connection: Connection, user: str) -> Kept:
+def kept(connection: Connection, user: str) -> KeptCounts:
     """How much is stored of one user."""
     sessions = select(func.count()).select_from(schema.session).where(_session.user == user)
     turns = select(func.count()).select_from(schema.turn).join(schema.session, _session.id == _turn.session)
     versions = select(func.count()).select_from(schema.version).where(_version.line == user)
-    return Kept(
+    return KeptCounts(
         num_sessions=connection.scalar(sessions) or 0,
         num_turns=connection.scalar(turns.where(_session.user == user)) or 0,
         num_versions=connection.scalar(versions) or 0,

@@ -26,7 +26,8 @@ def list_conversations(rows: ReadStore, line: str | None, paging: Paging) -> Con
     """Of a line, or of all; the one seen last first."""
     key = paging.key(float, str)
     after = None if key is None else (float(str(key[0])), str(key[1]))
-    found, has_more = first_part(rows.session_part(line, after=after, limit=paging.limit + 1), paging.limit)
+    part = rows.session_part(line, after=after, limit=paging.limit + 1, talks_only=True)
+    found, has_more = first_part(part, paging.limit)
     titles = rows.openings([one.session.id for one in found])
     last = found[-1].session if found and has_more else None
     return ConversationPage(

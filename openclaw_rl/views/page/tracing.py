@@ -16,7 +16,7 @@ _SCORES = {1: "👍", -1: "👎", 0: "neutral"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class HowFar:
     """How far a lesson came: the state, its sentence, and the step and version that it is about."""
 
     state: CorrectionState
@@ -70,28 +70,28 @@ def words_of(messages: Sequence[Message]) -> str:
     return "\n".join(people or [one.content for one in messages])
 
 
-def stand(trace: TurnTrace, history: LineHistory) -> Standing:
+def stand(trace: TurnTrace, history: LineHistory) -> HowFar:
     """How far it came. Newer evidence than what was judged opens the way again."""
     skip = _skip(trace)
     if skip is Skip.REJECTED:
         told = left_out(skip)
-        return Standing(state="left_out", words=f"left out: {told.words}", left_out=told)
+        return HowFar(state="left_out", words=f"left out: {told.words}", left_out=told)
     if skip is Skip.UNDONE:
         version = next((made for _, made in _used(trace, history) if made is not None), None)
         words = "taken back" if version is None else f"taken back: {version.label} does not answer any more"
-        return Standing(state="taken_back", words=words, version=version, left_out=left_out(skip))
+        return HowFar(state="taken_back", words=words, version=version, left_out=left_out(skip))
     if trace.is_unjudged:
-        return Standing(state="heard", words="heard; waits for the judge")
+        return HowFar(state="heard", words="heard; waits for the judge")
     if used := [one for one in _used(trace, history) if one[0].state != "discarded"]:
         return _learned(used, history)
     if trace.samples:
         return _waiting(trace, history)
     if trace.is_uncredited:
-        return Standing(state="judged", words=f"judged {_verdict(trace)}; is made into a lesson")
+        return HowFar(state="judged", words=f"judged {_verdict(trace)}; is made into a lesson")
     if skip is not None:
         told = left_out(skip)
-        return Standing(state="left_out", words=f"left out: {told.words}", left_out=told)
-    return Standing(state="heard", words="heard")
+        return HowFar(state="left_out", words=f"left out: {told.words}", left_out=told)
+    return HowFar(state="heard", words="heard")
 
 
 def _skip(trace: TurnTrace) -> Skip | None:
@@ -111,47 +111,47 @@ def _names(trace: TurnTrace) -> tuple[str, ...]:
     return (trace.turn.id, f"{trace.turn.id}+demonstration", f"{trace.turn.id}+rewrite")
 
 
-def _learned(used: Sequence[tuple[Step, Version | None]], history: LineHistory) -> Standing:
+def _learned(used: Sequence[tuple[Step, Version | None]], history: LineHistory) -> HowFar:
     """Of the steps that learned from it the one that came furthest tells."""
     for step, version in used:
         if version is not None and version.number in history.in_live:
             if version.state == "no_effect":
                 label = history.label(history.answering)
-                return Standing(state="live", words=f"live, as a small part of {label}", step=step, version=version)
+                return HowFar(state="live", words=f"live, as a small part of {label}", step=step, version=version)
             words = f"live in {version.label}"
             if version.on_probation and version.state == "live":
                 words += ", on probation until the full check ends"
-            return Standing(state="live", words=words, step=step, version=version)
+            return HowFar(state="live", words=words, step=step, version=version)
     step, version = used[0]
     if version is None:
-        return Standing(state="learning", words="being learned", step=step)
+        return HowFar(state="learning", words="being learned", step=step)
     match version.state:
         case "candidate":
-            return Standing(state="checking", words=f"{version.label} is being checked", step=step, version=version)
+            return HowFar(state="checking", words=f"{version.label} is being checked", step=step, version=version)
         case "no_effect":
             words = f"{version.label} changes too little alone; the next step builds on it"
-            return Standing(state="checking", words=words, step=step, version=version)
+            return HowFar(state="checking", words=words, step=step, version=version)
         case "rejected":
             words = f"{version.label} did not pass: {version.reason}"
-            return Standing(state="rejected", words=words, step=step, version=version)
+            return HowFar(state="rejected", words=words, step=step, version=version)
         case _:
             words = f"{version.label} does not answer any more"
             words += f": {version.reason}" if version.reason else ""
-            return Standing(state="taken_back", words=words, step=step, version=version)
+            return HowFar(state="taken_back", words=words, step=step, version=version)
 
 
-def _waiting(trace: TurnTrace, history: LineHistory) -> Standing:
+def _waiting(trace: TurnTrace, history: LineHistory) -> HowFar:
     """Judged, and made into samples that no step has."""
     told = f"judged {_verdict(trace)}; "
     if any(one.is_returned for one in trace.samples):
-        return Standing(state="judged", words=told + "waits to be learned again, without what was taken back")
+        return HowFar(state="judged", words=told + "waits to be learned again, without what was taken back")
     if tried := _last_try(trace.samples, history):
         version = history.versions.get(tried)
         if version is not None and version.state == "rejected":
             words = f"{version.label} did not pass: {version.reason}; the lesson is tried again"
-            return Standing(state="rejected", words=words, step=history.steps[tried], version=version)
-        return Standing(state="judged", words=told + "a step with it was given up, and it is tried again")
-    return Standing(state="judged", words=told + "waits for its step")
+            return HowFar(state="rejected", words=words, step=history.steps[tried], version=version)
+        return HowFar(state="judged", words=told + "a step with it was given up, and it is tried again")
+    return HowFar(state="judged", words=told + "waits for its step")
 
 
 def _last_try(samples: Sequence[SampleMark], history: LineHistory) -> int | None:
@@ -162,7 +162,7 @@ def _verdict(trace: TurnTrace) -> str:
     return "" if trace.judgement is None else verdict_label(trace.judgement.verdict)
 
 
-def _stages(trace: TurnTrace, standing: Standing) -> tuple[CorrectionStage, ...]:
+def _stages(trace: TurnTrace, standing: HowFar) -> tuple[CorrectionStage, ...]:
     """The five, each with when it was reached and how long it took."""
     judgement, step, version = trace.judgement, standing.step, standing.version
     is_judged = judgement is not None and not trace.is_unjudged
@@ -199,7 +199,7 @@ def _why(trace: TurnTrace) -> str:
     return f"{verdict_label(verdict)}: {verdict.reason}" if verdict.reason else verdict_label(verdict)
 
 
-def _learning_words(standing: Standing) -> str:
+def _learning_words(standing: HowFar) -> str:
     if standing.step is None:
         return ""
     loss = standing.step.metrics.get("loss/total")

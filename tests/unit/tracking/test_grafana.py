@@ -1,4 +1,4 @@
-"""configs/grafana.json asks for nothing that /metrics does not have, with the labels that it has."""
+"""docs/grafana.json asks for nothing that /metrics does not have, with the labels that it has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.tracking.prometheus import PrometheusObserver
 
-DASHBOARD: dict[str, Any] = json.loads((Path(__file__).parents[3] / "configs" / "grafana.json").read_text())
+DASHBOARD: dict[str, Any] = json.loads((Path(__file__).parents[3] / "docs" / "grafana.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 _NAME = re.compile(r"openclaw_rl_\w+")
 _BY = re.compile(r"by \(([^)]*)\)")

@@ -94,15 +94,24 @@ async def test_every_place_of_the_way_has_its_words(tmp_path: Path) -> None:
         assert (back.state, back.version) == ("taken_back", "v1.ann")
 
 
-async def test_what_did_not_pass_says_why_and_is_tried_again(tmp_path: Path) -> None:
+async def test_what_did_not_pass_says_why(tmp_path: Path) -> None:
     await fill(tmp_path)
     async with await SqliteStore.open(tmp_path) as store:
         await made(store)
         await store.lessons.set_version_state("ann", 1, "rejected", reason="it talks on and on", gate=GATE)
         told = correction(tmp_path)
         assert told.state == "rejected"
-        assert "it talks on and on" in told.words
-        assert "tried again" in told.words
+        assert told.words == "v1.ann did not pass: it talks on and on"
+
+
+async def test_what_was_not_to_blame_is_tried_again(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    async with await SqliteStore.open(tmp_path) as store:
+        await made(store)
+        await store.lessons.set_version_state("ann", 1, "rejected", reason="the engine died", blameless=True)
+        told = correction(tmp_path)
+        assert (told.state, told.version) == ("rejected", "v1.ann")
+        assert told.words.endswith("the lesson is tried again")
         await made(store, 2)
         await store.lessons.set_version_state("ann", 2, "no_effect", reason="below the noise")
         assert correction(tmp_path).state == "checking"
