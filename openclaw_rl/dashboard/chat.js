@@ -147,6 +147,7 @@ export class ChatPage {
         return { items, next: found.next };
       },
       row: (turn) => this.view(turn).element,
+      isQuiet: () => this.redraws ?? false,
       none: () => h("p", { class: "soft" }, t("chat.empty")),
       grew: (change) => {
         const fromEnd = this.turns.scrollHeight - this.turns.scrollTop;

@@ -21,7 +21,7 @@ const NEAR = "1800px 0px";
 /** @template T */
 export class Growing {
   /**
-   * @param {{ ask: (after: string | null) => Promise<Page<T>>, row: (item: T) => Node, root?: Element | null, none?: () => Node, upwards?: boolean, grew?: (change: () => void) => void }} given
+   * @param {{ ask: (after: string | null) => Promise<Page<T>>, row: (item: T) => Node, root?: Element | null, none?: () => Node, isQuiet?: () => boolean, upwards?: boolean, grew?: (change: () => void) => void }} given
    */
   constructor(given) {
     this.given = given;
@@ -48,7 +48,7 @@ export class Growing {
       if (turn !== this.turn) return;
       this.clear();
       this.add(page);
-      if (!page.items.length && page.next === null && this.given.none) this.rows.append(this.given.none());
+      if (!page.items.length && page.next === null && this.given.none && !this.given.isQuiet?.()) this.rows.append(this.given.none());
     } catch (error) {
       if (turn === this.turn) this.failed(error);
     } finally {

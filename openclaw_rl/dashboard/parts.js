@@ -13,7 +13,7 @@ import { has, language, t } from "./i18n.js";
  * @param {string} words
  */
 export function told(key, words) {
-  return language() !== "en" && has(`server.${key}`) ? t(`server.${key}`) : words;
+  return language() !== "en" && has(`told.${key}`) ? t(`told.${key}`) : words;
 }
 
 /**

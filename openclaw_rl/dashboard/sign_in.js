@@ -1,6 +1,6 @@
 /** The door: a key for the session cookie. The key is sent once and kept nowhere. */
 
-import { call } from "./wire.js";
+import { call, Refused } from "./wire.js";
 import { fill, h, the } from "./dom.js";
 import { t } from "./i18n.js";
 import { command, errorWords } from "./parts.js";
@@ -25,7 +25,7 @@ export function signIn(place) {
         fill(place);
         resolve(me);
       } catch (error) {
-        fill(wrong, errorWords(error) || t("sign-in.wrong"));
+        fill(wrong, error instanceof Refused && !error.isGone ? error.message : errorWords(error) || t("sign-in.wrong"));
       } finally {
         enter.disabled = false;
       }

@@ -62,7 +62,12 @@ export class TurnView {
     const { turn } = this;
     fill(this.asked, turn.asked.map((said) => this.said(said)));
     this.drawAnswer();
-    this.journey.show(turn.correction);
+    this.showJourney();
+  }
+
+  /** Nothing is learned from what is private: that stands above it, and not under each answer. */
+  showJourney() {
+    this.journey.show(this.turn.is_private ? null : this.turn.correction);
   }
 
   /** @param {Said} said */
@@ -221,7 +226,7 @@ export class TurnView {
   /** @param {Correction} correction */
   correct(correction) {
     this.turn.correction = correction;
-    this.journey.show(correction);
+    this.showJourney();
   }
 
   /** The version that answers has changed. */
@@ -321,8 +326,7 @@ export class TurnView {
     this.answer.classList.remove("going");
     this.prose.removeAttribute("aria-busy");
     this.readOut(true);
-    this.drawAnswer();
-    this.journey.show(this.turn.correction);
+    this.draw();
     if (given.failed !== undefined) {
       fill(
         this.state,

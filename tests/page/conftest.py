@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.page import fill
 from tests.server import Server
 from tests.wire.browsing import new_link
 
@@ -29,8 +33,9 @@ def chromium_path() -> str | None:
     return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of a file: while it is there this thread has a loop that runs, and others want to start theirs."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="no browser: the package playwright is not installed")
     path = chromium_path()
     if path is None:
@@ -70,9 +75,15 @@ def open_page(browser: Browser) -> Iterator[Open]:
     assert not complaints
 
 
+def filled(data_dir: Path, *, num_turns: int, num_versions: int) -> Path:
+    """A store with so much in it; in a thread of its own, as the browser's loop runs in this one."""
+    data_dir.mkdir(mode=0o700)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(lambda: asyncio.run(fill(data_dir, num_turns, num_versions))).result()
+    return data_dir
+
+
 def write_script(path: Path, replies: list[dict[str, str]]) -> str:
     """The setting by which the scripted engine gives these answers."""
-    import json
-
     path.write_text(json.dumps(replies))
     return f"engine.scripted.script={path}"

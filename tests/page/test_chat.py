@@ -41,7 +41,7 @@ def test_a_person_asks_corrects_and_sees_what_became_of_it(server: Server, open_
     assert "no, shorter please" in journey.inner_text()
     page.reload()
     page.locator(".turn").nth(1).wait_for()
-    assert page.locator(".bubble").all_inner_texts() == ["You: what is gravity", "You: no, shorter please"]
+    assert page.locator(".bubble").all_text_contents() == ["You: what is gravity", "You: no, shorter please"]
 
 
 def test_an_answer_is_drawn_and_not_pasted(server: Server, open_page: Open) -> None:
@@ -77,7 +77,7 @@ def test_another_answer_and_an_edited_question_are_alternatives(server: Server, 
     page.get_by_text("3 / 3").wait_for()
     page.get_by_role("button", name="The one before").click()
     page.get_by_text("2 / 3").wait_for()
-    assert page.locator(".bubble").all_inner_texts() == ["You: what is gravity"]
+    assert page.locator(".bubble").all_text_contents() == ["You: what is gravity"]
 
 
 def test_a_thumb_and_a_sentence_are_heard(server: Server, open_page: Open) -> None:

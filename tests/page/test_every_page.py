@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.page import fill
-from tests.page.conftest import Open
+from tests.page.conftest import Open, filled
 from tests.page.talking import say
 from tests.server import Server
 
@@ -43,9 +41,8 @@ LONGEST_TASK = """async () => {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    data_dir = tmp_path_factory.mktemp("every") / "data"
-    data_dir.mkdir(mode=0o700)
-    asyncio.run(fill(data_dir, NUM_TURNS, NUM_VERSIONS))
+    folder = tmp_path_factory.mktemp("every")
+    data_dir = filled(folder / "data", num_turns=NUM_TURNS, num_versions=NUM_VERSIONS)
     with Server(data_dir, "evaluation.judge=rules") as running:
         yield running
 

@@ -49,7 +49,7 @@ def test_every_module_that_is_imported_exists(path: Path) -> None:
 def test_languages_say_the_same_things() -> None:
     english = {re.sub(r"\.(one|other)$", "", key) for key in words("en")}
     for path in (FOLDER / "i18n").glob("*.json"):
-        found = {re.sub(r"\.(one|other)$", "", key) for key in words(path.stem) if not key.startswith("server.")}
+        found = {re.sub(r"\.(one|other)$", "", key) for key in words(path.stem) if not key.startswith("told.")}
         assert found == english, path.name
         for key, text in words(path.stem).items():
             there = words("en").get(key) or words("en").get(key.replace(".other", ".one"))
@@ -69,4 +69,4 @@ def test_every_word_that_a_script_asks_for_is_there() -> None:
 def test_every_reason_that_is_left_out_has_chinese_words() -> None:
     from openclaw_rl.types import Skip
 
-    assert {f"server.left-out.{skip.value}" for skip in Skip} <= set(words("zh"))
+    assert {f"told.left-out.{skip.value}" for skip in Skip} <= set(words("zh"))

@@ -53,7 +53,7 @@ def said(server: Server) -> list[str]:
         assert session is not None
         for text in PAYLOADS[:8]:
             browser.post(f"/ui/api/turns/{session}.0/feedback", {"score": -1, "text": f"please say {text}"})
-    call = {"id": "c1", "type": "function", "function": {"name": NAME, "arguments": json.dumps({"x": NAME})}}
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": json.dumps({"x": NAME})}}
     history = [
         {"role": "system", "content": NAME},
         {"role": "user", "content": "use a tool"},
@@ -86,7 +86,7 @@ def test_nothing_that_is_said_runs(server: Server, said: list[str], open_page: O
         page.locator(".turns").evaluate("it => it.scrollTo(0, 0)")
         page.wait_for_timeout(150)
     look(page)
-    shown = page.locator(".bubble", has_text="number 000 ").inner_text()
+    shown = page.locator(".bubble", has_text="number 000 ").text_content()
     assert shown == f"You: number 000 {PAYLOADS[0]}", "an attack is read as it was written"
     other = next(name for name in said if not name.startswith("page-"))
     page.goto(f"{server.url}/ui/#/chat/{httpx.URL('http://x').copy_with(path='/' + other).raw_path[1:].decode()}")

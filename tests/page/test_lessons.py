@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.page import fill
-from tests.page.conftest import Open, write_script
+from tests.page.conftest import Open, filled, write_script
 from tests.page.talking import say, session_of
 from tests.server import Server
 
@@ -19,8 +17,7 @@ NUM_TURNS, NUM_VERSIONS = 200, 12
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("lessons")
-    (folder / "data").mkdir(mode=0o700)
-    asyncio.run(fill(folder / "data", NUM_TURNS, NUM_VERSIONS))
+    filled(folder / "data", num_turns=NUM_TURNS, num_versions=NUM_VERSIONS)
     script = write_script(folder / "script.json", REPLIES)
     with Server(folder / "data", script, "evaluation.judge=rules") as running:
         yield running
