@@ -3,7 +3,23 @@
 from __future__ import annotations
 
 RUN = "window.hit=1"
-TAGS = ("img", "svg", "video", "audio", "body", "iframe", "input autofocus", "details open", "marquee", "object", "math", "a")
+TAGS = (
+    *("img", "svg", "video", "audio", "body", "iframe", "input autofocus", "details open"),
+    *("marquee", "object", "math", "a"),
+)
+    "img",
+    "svg",
+    "video",
+    "audio",
+    "body",
+    "iframe",
+    "input autofocus",
+    "details open",
+    "marquee",
+    "object",
+    "math",
+    "a",
+)
 EVENTS = ("onload", "onerror", "onfocus", "ontoggle", "onstart", "onmouseover", "onanimationstart", "onpointerenter")
 LINKS = (
     "javascript:window.hit=1",
@@ -51,7 +67,7 @@ WRITTEN = (
     "{{constructor.constructor('window.hit=1')()}}",
     "${window.hit=1}",
     "__proto__[hit]=1",
-    "\"><script>window.hit=1</script>",
+    '"><script>window.hit=1</script>',
     "'><script>window.hit=1</script>",
     "'-(window.hit=1)-'",
     "\\u003cscript\\u003ewindow.hit=1\\u003c/script\\u003e",

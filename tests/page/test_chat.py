@@ -13,7 +13,10 @@ from tests.server import Server
 from tests.wire.browsing import new_link
 
 REPLIES = [
-    {"match": "rainbow", "reply": "A rainbow has **seven** colours:\n\n1. red\n2. orange\n\n```python\nprint('rain')\n```"},
+    {
+        "match": "rainbow",
+        "reply": "A rainbow has **seven** colours:\n\n1. red\n2. orange\n\n```python\nprint('rain')\n```",
+    },
     {"match": "count slowly", "reply": " ".join(str(number) for number in range(400))},
     {"match": "gravity", "reply": "Gravity pulls things together."},
     {"match": "shorter", "reply": "It pulls."},

@@ -1,4 +1,4 @@
-"""Every page in both themes and at both widths: nothing serious for axe, nothing that sticks out, no frozen scrolling."""
+"""Every page in both themes and widths: nothing serious for axe, nothing sticks out, scrolling never freezes."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_nothing_that_is_said_runs(server: Server, said: list[str], open_page: O
     strangers: list[str] = []
     page.on("request", lambda asked: None if asked.url.startswith(server.url) else strangers.append(asked.url))
     page.on("dialog", lambda dialog: strangers.append(dialog.message))
-    own = [name for name in said if name.startswith("page-")][0]
+    own = next(name for name in said if name.startswith("page-"))
     page.goto(f"{server.url}/ui/#/chat/{own}")
     for _ in range(8):  # page after page, up to the beginning
         page.locator(".turns").evaluate("it => it.scrollTo(0, 0)")
