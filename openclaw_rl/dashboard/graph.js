@@ -48,7 +48,7 @@ export function lineGraph({ rows, answering, chosen, choose, isWhole }) {
       [t("version.lessons", { n: row.num_lessons }), " · ", when(row.created_at)],
     ),
   );
-  if (isWhole) nodes.push(node("v0", 0, ["v0", answering === "v0" ? chip(t("version.answers"), "good") : null], [t("version.base-name")]));
+  if (isWhole) nodes.push(node("v0", 0, ["v0", answering === "v0" ? chip(t("version.answers"), "good") : null], [t("version.state.base")]));
   const drawing = svg("svg", { "aria-hidden": "true", width, height: (rows.length + 1) * ROW }, paths, dots);
   const inner = h("div", { class: "nodes", role: "group", "aria-label": t("graph.label") }, nodes, drawing);
   inner.style.setProperty("height", `${nodes.length * ROW}px`);

@@ -7,19 +7,6 @@ TAGS = (
     *("img", "svg", "video", "audio", "body", "iframe", "input autofocus", "details open"),
     *("marquee", "object", "math", "a"),
 )
-    "img",
-    "svg",
-    "video",
-    "audio",
-    "body",
-    "iframe",
-    "input autofocus",
-    "details open",
-    "marquee",
-    "object",
-    "math",
-    "a",
-)
 EVENTS = ("onload", "onerror", "onfocus", "ontoggle", "onstart", "onmouseover", "onanimationstart", "onpointerenter")
 LINKS = (
     "javascript:window.hit=1",
