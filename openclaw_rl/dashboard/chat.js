@@ -29,6 +29,9 @@ export class ChatPage {
     this.session = "";
     this.thread = new Thread();
     this.isOwn = true;
+    this.redraws = false;
+    /** @type {Growing<ChatTurn> | null} */
+    this.rows = null;
     /** @type {Map<string, TurnView>} */
     this.views = new Map();
     /** @type {AbortController | null} */
@@ -100,6 +103,7 @@ export class ChatPage {
     this.thread = new Thread();
     this.views.clear();
     this.rows?.close();
+    this.rows = null;
     this.talks.mark(session);
     this.composer.open(session || "new");
     if (session === "") return this.hello(query.has("private"));
@@ -136,7 +140,19 @@ export class ChatPage {
   /** @param {string} session */
   async openTalk(session) {
     fill(this.tail);
-    this.rows = new Growing({
+    const rows = this.openRows(session);
+    await rows.start();
+    if (this.session !== session) return;
+    this.scrollToEnd();
+    this.resend();
+  }
+
+  /**
+   * What is shown of a conversation, page after page from its end.
+   * @param {string} session
+   */
+  openRows(session) {
+    const rows = new Growing({
       root: this.turns,
       upwards: true,
       ask: async (before) => {
@@ -146,8 +162,8 @@ export class ChatPage {
         const items = this.thread.add(found.turns, found.next);
         return { items, next: found.next };
       },
-      row: (turn) => this.view(turn).element,
-      isQuiet: () => this.redraws ?? false,
+      row: (/** @type {ChatTurn} */ turn) => this.view(turn).element,
+      isQuiet: () => this.redraws,
       none: () => h("p", { class: "soft" }, t("chat.empty")),
       grew: (change) => {
         const fromEnd = this.turns.scrollHeight - this.turns.scrollTop;
@@ -155,11 +171,9 @@ export class ChatPage {
         this.turns.scrollTop = this.turns.scrollHeight - fromEnd;
       },
     });
-    fill(this.inner, this.rows.place, this.tail);
-    await this.rows.start();
-    if (this.session !== session) return;
-    this.scrollToEnd();
-    this.resend();
+    this.rows = rows;
+    fill(this.inner, rows.place, this.tail);
+    return rows;
   }
 
   /** @param {import("./api").ConversationRow} row */
@@ -205,7 +219,8 @@ export class ChatPage {
   async redraw() {
     fill(this.tail);
     this.redraws = true;
-    await this.rows?.start();
+    // A conversation that began on this page stands below its list until now, and has none yet.
+    await (this.rows ?? this.openRows(this.session)).start();
     this.redraws = false;
   }
 

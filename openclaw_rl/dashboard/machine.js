@@ -49,7 +49,7 @@ export class MachinePage {
   draw(found) {
     const troubles = found.remarks.filter((one) => one.state !== "ok");
     return [
-      h("section", { class: "card", "aria-label": t("machine.loop") }, h("ol", { class: "loop" }, found.stages.map(stage))),
+      h("section", { class: "card" }, h("h2", { class: "unseen" }, t("machine.loop")), h("ol", { class: "loop" }, found.stages.map(stage))),
       troubles.length
         ? h("section", { class: "section" }, h("h2", null, t("machine.troubles")), h("div", { class: "card" }, troubles.map(trouble)))
         : found.remarks.length

@@ -221,7 +221,7 @@ export function facts(rows) {
  * @param {(value: string) => void} onchange
  */
 export function choice(label, options, value, onchange) {
-  const select = h("select", { onchange: () => onchange(select.value) }, options.map(([one, text]) => h("option", { value: one }, text)));
+  const select = h("select", { "aria-label": label, onchange: () => onchange(select.value) }, options.map(([one, text]) => h("option", { value: one }, text)));
   select.value = value;
   return h("label", { class: "field" }, h("span", { class: "soft" }, label), select);
 }

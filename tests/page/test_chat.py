@@ -128,7 +128,7 @@ def test_a_dead_link_leads_to_the_door_and_a_key_opens_it(server: Server, open_p
     page.context.clear_cookies()
     page.goto("about:blank")
     page.goto(link)
-    page.get_by_role("heading", name="Sign in").wait_for()
+    page.get_by_role("heading", name="Sign in", exact=True).wait_for()
     page.get_by_label("Key (it begins with ocrl-)").fill("ocrl-wrong")
     page.get_by_role("button", name="Sign in").click()
     page.locator(".failed", has_text="key").wait_for()
@@ -138,7 +138,7 @@ def test_a_dead_link_leads_to_the_door_and_a_key_opens_it(server: Server, open_p
     assert server.key not in page.url
     page.goto(f"{server.url}/ui/#/settings")
     page.get_by_role("button", name="Sign out").click()
-    page.get_by_role("heading", name="Sign in").wait_for()
+    page.get_by_role("heading", name="Sign in", exact=True).wait_for()
 
 
 def test_it_is_read_in_chinese(server: Server, open_page: Open) -> None:

@@ -52,7 +52,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     if shutil.which("npm") is None:
         pytest.skip("axe-core comes from the npm registry, and there is no npm")
     folder: Path = tmp_path_factory.mktemp("axe")
-    command = ["npm", "install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", AXE]
+    command = ["npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts", AXE]
     if subprocess.run(command, capture_output=True).returncode:
         pytest.skip(f"{AXE} could not be fetched from the npm registry")
     return (folder / "node_modules" / "axe-core" / "axe.min.js").read_text()

@@ -30,7 +30,7 @@ FOUND = """() => ({
         (one) => !["http:", "https:", "mailto:"].includes(one)
     ),
 })"""
-NOTHING = {"hit": None, "tags": [], "handlers": [], "links": []}
+NOTHING: dict[str, list[str] | None] = {"hit": None, "tags": [], "handlers": [], "links": []}
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,9 @@ def test_a_sentence_is_a_lesson_that_can_be_edited_and_rejected(server: Server, 
     page.get_by_role("button", name="no, shorter please").click()
     lesson = page.locator(".lesson")
     lesson.locator(".tokens .tok").first.wait_for()
-    assert lesson.locator(".tokens").first.inner_text().strip() == "Gravity pulls all things together."
+    assert lesson.locator(".tokens").first.inner_text() == "Gravity pulls all things together.◼", (
+        "and the sign that ends it"
+    )
     assert "what is gravity" in lesson.inner_text()
     lesson.get_by_role("button", name="Edit the wish").click()
     page.get_by_role("dialog").get_by_role("textbox").fill("Answer in one short sentence.")
@@ -40,7 +42,7 @@ def test_a_sentence_is_a_lesson_that_can_be_edited_and_rejected(server: Server, 
     lesson.get_by_text("“Answer in one short sentence.”").wait_for()
     lesson.get_by_role("button", name="Do not learn it").click()
     page.get_by_role("dialog").get_by_role("button", name="Do not learn it").click()
-    lesson.locator(".head").get_by_text("Taken back").wait_for()
+    lesson.locator(".head").get_by_text("Left out").wait_for()
 
 
 def test_tokens_tell_their_way_to_eyes_ears_and_keys(server: Server, open_page: Open) -> None:
