@@ -335,7 +335,8 @@ export class ChatPage {
     this.composer.rename(event.session);
     this.title.textContent = turn.asked[0]?.text.slice(0, 80) ?? "";
     if (turn.is_private) this.composer.setPrivate(true, true);
-    this.talks.start().then(() => this.talks.mark(this.session));
+    this.talks.mark(this.session);
+    this.talks.start();
   }
 
   /**
@@ -375,7 +376,7 @@ export class ChatPage {
   /** A turn of any client. @param {import("./api").LiveTurn} event */
   async stored(event) {
     clearTimeout(this.soon);
-    this.soon = setTimeout(() => this.talks.start().then(() => this.talks.mark(this.session)), 400);
+    this.soon = setTimeout(() => this.talks.start(), 400);
     if (event.session !== this.session || this.going || this.thread.named(event.turn)) return;
     try {
       const turn = await call("GET /ui/api/turns/{turn}", { path: { turn: event.turn } });
@@ -393,7 +394,6 @@ export class ChatPage {
   /** The server is back: what it has may be more, or less, than what is shown. */
   async back() {
     await this.talks.start();
-    this.talks.mark(this.session);
     if (this.going || !this.session) return;
     const session = this.session;
     try {
