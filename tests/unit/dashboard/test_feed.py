@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -45,7 +46,7 @@ async def test_a_change_is_told_to_whom_it_concerns(feed: Feed, store: SqliteSto
     with feed.open(ANN) as hers, feed.open(OWNER) as owners, feed.open(Visitor(user="bob")) as others:
         for page in (hers, owners, others):
             assert (await anext(feed.events(page))).event == "hello"
-        said = Feedback(session=SESSION, index=1, user="ann", given_at=300.0, score=-1)
+        said = Feedback(session=SESSION, index=1, user="ann", given_at=time.time(), score=-1)
         await store.put_feedback(said)
         for page in (hers, owners):
             async with asyncio.timeout(20):
