@@ -180,8 +180,14 @@ def traces(connection: Connection, turns: Collection[TurnName]) -> dict[TurnName
 
 
 def changed_turns(connection: Connection, since: float, *, limit: int) -> list[TurnName]:
-    """Turns on which the judge or credit has begun, or ended, something since; small rows alone are looked at."""
-    query = select(_task.session, _task.index).where(_task.due_at >= since).order_by(_task.due_at.desc()).limit(limit)
+    """Turns that somebody said something about since, or on which the judge or credit began or ended something; small
+    rows alone are looked at."""
+    changed = union_all(
+        select(_task.session, _task.index, _task.due_at.label("at")).where(_task.due_at >= since),
+        select(_state.session, _state.index, _state.arrived_at.label("at")).where(_state.arrived_at >= since),
+        select(_feedback.session, _feedback.index, _feedback.given_at.label("at")).where(_feedback.given_at >= since),
+    ).subquery()
+    query = select(changed.c.session, changed.c.index).order_by(changed.c.at.desc()).limit(limit)
     return list(dict.fromkeys((session, index) for session, index in connection.execute(query)))
 
 
