@@ -13,7 +13,7 @@ from tests.page.conftest import Open, filled
 from tests.page.talking import say
 from tests.server import Server
 
-pytestmark = [pytest.mark.page, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.page, pytest.mark.timeout(600)]
 
 AXE = "axe-core@4.14.1"
 PAGES = ("#/chat", "#/lessons", "#/versions", "#/machine", "#/settings")

@@ -17,7 +17,7 @@ from tests.wire.browsing import Browser
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-NAME = "<img src=x onerror=window.hit=1>"
+NAME = "<img/src=x/onerror=window.hit=1>"
 FOUND = """() => ({
     hit: window.hit ?? null,
     tags: [...document.querySelectorAll(
