@@ -17,9 +17,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from openclaw_rl.store import SqliteStore
+from openclaw_rl.store.sql import lessons, steps, tasks
 from openclaw_rl.types import (
     Candidate,
     Credit,
@@ -127,10 +131,11 @@ async def fill(data_dir: Path, num_turns: int, num_versions: int) -> list[str]:
         for number in range(num_turns // TURNS_OF_A_SESSION):
             turns = await put_conversation(store, number)
             names += [turn.id for turn in turns]
-            samples += await judge_all(store, turns)
+            samples += await store._transact(partial(judge_all, turns=turns))
         for number in range(1, num_versions + 1):
             first = number * len(samples) // (num_versions + 1)
-            await put_version(store, number, samples[first : first + 4])
+            taken = samples[first : first + 4]
+            await store._transact(partial(put_version, number=number, samples=taken))
         await store.lessons.set_version_state("local", num_versions, "rolled_back", reason="somebody went back to v0")
     return names
 
@@ -153,10 +158,11 @@ async def put_conversation(store: SqliteStore, number: int) -> list[Turn]:
     return turns
 
 
-async def judge_all(store: SqliteStore, turns: list[Turn]) -> list[str]:
+def judge_all(connection: Connection, turns: list[Turn]) -> list[str]:
     """The samples that come of these turns."""
     at = turns[0].created_at
-    for lease in await store.lessons.lease("judge", limit=100, ttl_s=600):
+    lease_all = partial(tasks.lease, connection, owner="benchmark", limit=100, now=time.time(), ttl_s=600.0)
+    for lease in lease_all("judge"):
         judgement = Judgement(
             session=lease.session,
             index=lease.index,
@@ -166,9 +172,10 @@ async def judge_all(store: SqliteStore, turns: list[Turn]) -> list[str]:
             judged_at=at + 40,
             verdict=BAD,
         )
-        await store.lessons.put_judgement(lease, judgement)
+        tasks.finish(connection, lease, now=judgement.judged_at)
+        lessons.put_judgement(connection, judgement)
     made = []
-    for lease in await store.lessons.lease("credit", limit=100, ttl_s=600):
+    for lease in lease_all("credit"):
         size = len(turns[lease.index].completion.token_ids)
         sample = sample_of(
             turns[lease.index],
@@ -187,12 +194,13 @@ async def judge_all(store: SqliteStore, turns: list[Turn]) -> list[str]:
             reward=-1.0,
             samples=(sample,),
         )
-        await store.lessons.put_credit(lease, credit)
+        tasks.finish(connection, lease, now=credit.credited_at)
+        lessons.put_credit(connection, credit)
         made.append(sample.id)
     return made
 
 
-async def put_version(store: SqliteStore, number: int, samples: list[str]) -> None:
+def put_version(connection: Connection, number: int, samples: list[str]) -> None:
     step = Step(
         line="local",
         number=number,
@@ -202,7 +210,7 @@ async def put_version(store: SqliteStore, number: int, samples: list[str]) -> No
         parent=number - 1,
         sample_ids=tuple(samples),
     )
-    await store.lessons.plan_step(step)
+    steps.plan(connection, step)
     version = Version(
         line="local",
         number=number,
@@ -211,9 +219,9 @@ async def put_version(store: SqliteStore, number: int, samples: list[str]) -> No
         created_at=float(number),
         weights=WeightsRef(uri=f"file:///nowhere/v{number}", sha256=f"{number:064x}"),
     )
-    await store.lessons.finish_step(replace(step, state="done", metrics={"loss/total": 0.25}), version)
+    steps.finish(connection, replace(step, state="done", metrics={"loss/total": 0.25}), version)
     state: VersionState = "rejected" if number % 9 == 0 else "live"
-    await store.lessons.set_version_state("local", number, state, gate=report())
+    steps.set_state(connection, "local", number, state, gate=report())
 
 
 def report() -> Json:

@@ -702,7 +702,7 @@ export interface Routes {
   "POST /ui/api/turns/{turn}/feedback": { body: OpinionBody; answer: Correction };
   /** GET /ui/api/turns/{turn}/correction — What became of what was said; 404 where nothing was said. */
   "GET /ui/api/turns/{turn}/correction": { answer: Correction };
-  /** GET /ui/api/lessons?user=&session=&language=&verdict=&state=&after=&limit= — Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as theirs. */
+  /** GET /ui/api/lessons?user=&session=&language=&verdict=&state=&after=&limit= — Lessons, the newest first; with a filter a part may be short, and `next` still goes on. */
   "GET /ui/api/lessons": { answer: LessonPage };
   /** GET /ui/api/lessons/{turn} — One lesson, without probabilities. */
   "GET /ui/api/lessons/{turn}": { answer: LessonDetail };

@@ -22,6 +22,7 @@ class TurnGlimpse:
     created_at: float
     finished_at: float
     num_sampled: int
+    model: str
     versions: tuple[str, ...]
     asked: tuple[Message, ...]
     answer: Message

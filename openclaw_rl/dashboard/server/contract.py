@@ -101,7 +101,7 @@ ROUTES: tuple[Shape, ...] = (
     Shape(
         method="GET",
         path="/ui/api/lessons",
-        words="Lessons, the newest first. verdict: good neutral bad abstained failed unjudged; state: as theirs.",
+        words="Lessons, the newest first; with a filter a part may be short, and `next` still goes on.",
         query=("user", "session", "language", "verdict", "state", *_PAGED),
         answer=teaching.LessonPage,
     ),

@@ -150,11 +150,11 @@ class Feed:
                 happened.append(Happened(user=user, told=told))
         states = rows.states()
         moved = [name for name, state in states.items() if seen.states.get(name) != state]
-        turns = rows.changed_turns(seen.at - _OVERLAP_S, limit=_MOST) if is_news else []
+        turns = rows.changed_turns((seen.at or now) - _OVERLAP_S, limit=_MOST)
         if is_news:
             happened += self._versions(moved, states)
             turns += [turn for line, number in moved for turn in rows.step_samples(line, number)]
-            happened += self._corrections(list(dict.fromkeys(turns))[:_MOST])
+        happened += self._corrections(list(dict.fromkeys(turns))[:_MOST])
         seen.at, seen.states = now, states
         if len(seen.turns) > 10 * _MOST:
             seen.turns = dict(list(seen.turns.items())[-_MOST:])

@@ -112,8 +112,8 @@ def worker_memory() -> dict[str, int]:
             words = child.cmdline()
             for name, module in _WORKERS.items():
                 if any(word.startswith(module) for word in words):
-                    told = child.memory_full_info()
-                    held[name] = held.get(name, 0) + int(told.uss)
+                    told = child.memory_info()
+                    held[name] = held.get(name, 0) + int(told.rss - getattr(told, "shared", 0))
         except psutil.Error:
             continue
     return held

@@ -43,7 +43,7 @@ _episode = schema.episode.c
 
 _GLIMPSED = (
     *("session", "index", "parent", "kind", "skip", "finish_reason", "created_at", "finished_at", "num_sampled"),
-    *("versions", "answer", "messages"),
+    *("versions", "answer", "messages", "model"),
 )
 _NEWEST = 100
 """Attempts whose mean reward is told."""

@@ -8,7 +8,7 @@ from openclaw_rl.errors import NotFound
 from openclaw_rl.protocols import ReadStore
 from openclaw_rl.types import HeardPlace, Lesson, Sample, Session, TurnTrace, Verdict, Vote, line_of
 from openclaw_rl.views.health import decided_by
-from openclaw_rl.views.lessons import read_lessons, verdict_label
+from openclaw_rl.views.lessons import verdict_label
 from openclaw_rl.views.page.languages import language_of
 from openclaw_rl.views.page.lines import LineHistory
 from openclaw_rl.views.page.paging import Paging, place
@@ -32,9 +32,8 @@ from openclaw_rl.views.tokens import TokenTexts
 from openclaw_rl.views.why import Moved, moved_tokens, uses
 
 _SENTENCE_CHARS = 300
-_LOOKED_AT = 1000
+_LOOKED_AT = 200
 """Lessons that one request looks through for those that a filter wants; `next` goes on behind them."""
-_BATCH = 100
 
 
 def list_lessons(
@@ -46,7 +45,7 @@ def list_lessons(
     found: list[LessonRow] = []
     histories: dict[str, LineHistory] = {}
     num_looked = 0
-    size = paging.limit + 1 if wanted.is_empty else _BATCH
+    size = paging.limit + 1 if wanted.is_empty else _LOOKED_AT
     while num_looked < _LOOKED_AT:
         places = rows.heard_part(line, session=session, after=after, limit=size)
         traces = rows.traces([(one.session, one.index) for one in places])
@@ -69,7 +68,6 @@ def list_lessons(
 def read_lesson(rows: ReadStore, session: Session, index: int, tokens: TokenTexts) -> LessonDetail:
     """One, without probabilities: those are an engine's to tell."""
     trace, history = _traced(rows, session, index)
-    (lesson,) = read_lessons(rows, session.id, index)
     judgement = trace.judgement
     verdict = None if judgement is None else judgement.verdict
     state = correction(trace, history)
@@ -83,7 +81,7 @@ def read_lesson(rows: ReadStore, session: Session, index: int, tokens: TokenText
         judged_by="" if judgement is None else f"{judgement.judge} ({judgement.prompt_version})",
         votes=tuple(map(_vote, () if verdict is None else verdict.votes)),
         hints=() if verdict is None else verdict.hints,
-        samples=tuple(_sample(one, tokens, lesson.record.turn.model, ()) for one in lesson.samples),
+        samples=tuple(_sample(one, tokens, trace.turn.model, ()) for one in _samples(rows, trace)),
         uses=_uses(trace, history),
         probabilities="asked for alone",
         actions=actions(trace, state.state),
@@ -100,8 +98,7 @@ def read_tokens(
 ) -> LessonTokens:
     """The same lesson's samples with what an engine told, where it told anything."""
     trace, history = _traced(rows, session, index)
-    (lesson,) = read_lessons(rows, session.id, index)
-    model = lesson.record.turn.model
+    model = trace.turn.model
 
     def moved(sample: Sample) -> Sequence[Moved]:
         known = scores.get(sample.id)
@@ -110,7 +107,7 @@ def read_tokens(
     return LessonTokens(
         turn=trace.turn.id,
         version=correction(trace, history).version,
-        samples=tuple(_sample(one, tokens, model, moved(one)) for one in lesson.samples),
+        samples=tuple(_sample(one, tokens, model, moved(one)) for one in _samples(rows, trace)),
         probabilities=why_not,
     )
 
@@ -166,6 +163,10 @@ def _traced(rows: ReadStore, session: Session, index: int) -> tuple[TurnTrace, L
     if trace is None or not trace.is_heard:
         raise NotFound(f"nothing was said about turn {session.id}.{index}, so there is no lesson")
     return trace, read_histories(rows, [trace])[line_of(session)]
+
+
+def _samples(rows: ReadStore, trace: TurnTrace) -> list[Sample]:
+    return rows.samples_named([one.id for one in trace.samples])
 
 
 def _vote(vote: Vote) -> VoteText:

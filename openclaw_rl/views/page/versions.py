@@ -31,7 +31,7 @@ from openclaw_rl.views.page.paging import Paging, place
 from openclaw_rl.views.page.tracing import sentence
 from openclaw_rl.views.versions import served_counts
 
-_MAX_LESSONS = 200
+_MAX_LESSONS = 100
 """Lessons that are named of one version, or of what one of two learned."""
 _SENTENCE_CHARS = 300
 _STEP_TRENDS = {"reward/mean": "mean reward of what it learned from", "loss/total": "loss of its step"}
