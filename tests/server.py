@@ -68,8 +68,10 @@ class Server:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.key}"}
 
-    def start(self, *, command: str = "up", wait: bool = True, env: Mapping[str, str] | None = None) -> Self:
-        """Starts it on a free port; with `wait`, returns when it answers requests."""
+    def start(
+        self, *, command: str = "up", wait: bool = True, port: int = 0, env: Mapping[str, str] | None = None
+    ) -> Self:
+        """Starts it, on a free port unless one is named; with `wait`, returns when it answers requests."""
         address = self.data_dir / "run" / "address.json"
         address.unlink(missing_ok=True)
         self.data_dir.mkdir(exist_ok=True)
@@ -83,7 +85,7 @@ class Server:
                     "--data-dir",
                     self.data_dir,
                     "--port",
-                    "0",
+                    str(port),
                     *self.settings,
                 ],
                 stdin=subprocess.DEVNULL,

@@ -92,15 +92,6 @@ def ago(seconds: float) -> str:
     return "now"
 
 
-def size(num_bytes: float) -> str:
-    """A number of bytes for people.
-
-    >>> size(538_000_000)
-    '538 MB'
-    """
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e9 else f"{num_bytes / 1e6:.0f} MB"
-
-
 def print_json(value: Json) -> None:
     """One JSON value on standard output: on one line for programs, indented for people."""
     sys.stdout.write(json_text(value, indent=sys.stdout.isatty()) + "\n")

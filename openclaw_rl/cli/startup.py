@@ -33,7 +33,10 @@ def run_server(loaded: LoadedConfig, *, learn: bool) -> None:
 
     def started(now: pipeline.Started) -> None:
         key = now.key if settings.gateway.require_key else None
-        say(started_text(url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found))
+        told = started_text(
+            url=now.url, key=key, model=now.model, data_dir=now.data_dir, is_found=is_found, page=now.page
+        )
+        say(told)
 
     _agree(settings, say)
     say(Text.assemble(("Starting ", "dim"), settings.model.name, (f" on the {settings.engine.type} engine …", "dim")))
@@ -43,6 +46,7 @@ def run_server(loaded: LoadedConfig, *, learn: bool) -> None:
         on_started=started,
         on_stopping=lambda: say(Text("\nRunning answers may finish; Ctrl-C again stops now.", "dim")),
         say=lambda line: say(Text(line, "dim")),
+        loaded=loaded,
     )
     uvloop.run(run)
 
@@ -57,12 +61,16 @@ def _agree(settings: Config, say: Callable[[Text], None]) -> None:
     desk.agree()
 
 
-def started_text(*, url: str, key: str | None, model: str, data_dir: Path, is_found: bool) -> Text:
+def started_text(
+    *, url: str, key: str | None, model: str, data_dir: Path, is_found: bool, page: str | None = None
+) -> Text:
     """The block that a person reads and copies from. `key` None: this server asks for none; `is_found`: commands find
-    this data directory by themselves."""
+    this data directory by themselves. `page` opens the page, once."""
     key_file = data_dir / KEY_FILE
     chat = f"{our_command()} chat" + ("" if is_found else f" --data-dir {shlex.quote(str(data_dir))}")
     text = Text.assemble("\n", ("OpenClaw-RL is ready", "bold green"), f"  {model}\n")
+    if page is not None:
+        text.append_text(_row("Page", page))
     text.append_text(_row("Base URL", f"{url}/v1"))
     if key is not None:
         text.append_text(_row("Key", key))

@@ -540,3 +540,9 @@ class TrackingConfig(Section):
     wandb_project: Text = setting("openclaw-rl", "Project of the runs.")
     wandb_run_name: Text | None = setting(None, "Name of the run; null = openclaw-rl-METHOD.")
     tensorboard_dir: FsPath | None = setting(None, "Folder for TensorBoard files; null = none are written.")
+    opentelemetry_endpoint: Url | None = setting(
+        None, "OTLP collector over HTTP that gets GenAI spans, such as http://127.0.0.1:4318; null = none are made."
+    )
+    opentelemetry_content: bool = setting(
+        False, "Put what is said, and judges' reasons, into the spans; never that of private conversations."
+    )

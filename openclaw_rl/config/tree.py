@@ -48,6 +48,7 @@ class GatewayConfig(Section):
     api_key: Secret | None = setting(None, "A second key for the local user, beside the one in the data directory.")
     allowed_hosts: tuple[Text, ...] = setting((), "Host names that requests may use, beside loopback and gateway.host.")
     allowed_origins: tuple[Text, ...] = setting((), "Web origins that browsers may call from, beside our own.")
+    page: bool = setting(True, "Serve the web page at /ui/.")
     max_body_bytes: PositiveInt = setting(
         32 * MiB, "Largest request body; a model with a small window accepts less: 8 MiB, and 64 bytes for each token."
     )

@@ -1,5 +1,6 @@
 """The configured judges as one: how a verdict comes about, from top to bottom of `Composed.decide`.
 
+    0  a hint that the person wrote outright stands alone: it takes the place of all that a judge would read
     1  a score that the person gave outright stands: nobody is asked for another
     2  what the reply shows of itself (judge/findings.py) is -1 whatever anybody votes; where a person spoke, judges are
        asked for their hints alone
@@ -22,7 +23,7 @@ from typing import Protocol, runtime_checkable
 from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge import findings
 from openclaw_rl.protocols import Judge
-from openclaw_rl.types import Evidence, Message, Score, Verdict, Vote
+from openclaw_rl.types import Evidence, Message, Score, Verdict, Vote, hint_in
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,8 @@ class Composed:
         """The verdict on a reply; see the module."""
         feedback = sorted(evidence.feedback, key=lambda given: given.given_at)
         scores = [given.score for given in feedback if given.score is not None]
+        if (own := next((hint for given in reversed(feedback) if (hint := hint_in(given.text))), None)) is not None:
+            return Decided(await self._own(own, scores[-1] if scores else -1, evidence))
         written = tuple(Message(role="user", content=given.text) for given in feedback if given.text.strip())
         following = evidence.following + written
         if not following and not scores:
@@ -84,6 +87,14 @@ class Composed:
         decided_by = read.asked[-1] if read.verdict.outcome == "scored" else self._judges[0]
         verdict = await _marked(decided_by, evidence, _explicit(scores[-1], read))
         return Decided(verdict, read.asked)
+
+    async def _own(self, hint: str, score: Score, evidence: Evidence) -> Verdict:
+        """The person's own hint as the verdict; whether it is about the matter is asked as of any other."""
+        said = Vote(question="score", score=score, raw=f"explicit feedback: {score:+d}")
+        wish = Vote(question="hint", score=1, hint=hint, raw=hint)
+        verdict = Verdict(outcome="scored", score=score, reason="explicit feedback", votes=(said, wish), hints=(hint,))
+        alone = replace(evidence, following=(Message(role="user", content=hint),), feedback=())
+        return await _marked(self._judges[0], alone, verdict)
 
     async def _read(self, evidence: Evidence) -> Decided:
         """The first score, or why there is none."""

@@ -43,14 +43,29 @@ class Transact(Protocol):
 
 
 class LocalWakeups:
-    """Wake-ups within one process."""
+    """Wake-ups within one process. Whatever wakes a loop wakes the page too."""
 
     def __init__(self) -> None:
-        self._events: dict[Topic, asyncio.Event] = {}
+        self._page = asyncio.Event()
+        self._events: dict[Topic, asyncio.Event] = {"page": self._page}
 
     def woken(self, topic: Topic) -> Wakeup:
         """The event of a topic."""
-        return self._events.setdefault(topic, asyncio.Event())
+        if topic not in self._events:
+            self._events[topic] = _PageToo(self._page)
+        return self._events[topic]
+
+
+class _PageToo(asyncio.Event):
+    """An event that sets the page's with it."""
+
+    def __init__(self, page: asyncio.Event) -> None:
+        super().__init__()
+        self._page = page
+
+    def set(self) -> None:
+        super().set()
+        self._page.set()
 
 
 def read(
@@ -230,9 +245,9 @@ class LearningLog:
 
     planned_steps = read(steps.planned)
     next_step_number = read(steps.next_number)
-    plan_step = asked(steps.plan)
-    finish_step = asked(steps.finish)
-    add_metrics = asked(steps.add_metrics)
+    plan_step = asked(steps.plan, wakes=("page",))
+    finish_step = asked(steps.finish, wakes=("page",))
+    add_metrics = asked(steps.add_metrics, wakes=("page",))
 
     versions = read(steps.versions)
     set_version_state = asked(steps.set_state, wakes=("train", "versions"))  # a rejected one gives its samples back

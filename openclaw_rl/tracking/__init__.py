@@ -1,4 +1,4 @@
-"""What learning does -> what people look at: a line in the terminal, Prometheus, TensorBoard, W&B, files of records.
+"""What learning does -> what people look at: the terminal, Prometheus, TensorBoard, W&B, OpenTelemetry, records.
 
 Write-only. Nothing in the system reads it, waits for it or fails with it: without observers every batch, every step and
 every version is the same. The credit loop, the train loop and the release tell an `Observers` what they did; each

@@ -1,4 +1,4 @@
-"""The events of learning, and how every observer gets them. Telling takes no time and cannot fail.
+"""The events of talking and learning, and how every observer gets them. Telling takes no time and cannot fail.
 
 Each observer gets all events in order, in a thread of its own. One that raises, or falls too far behind, is switched
 off with one warning until the next start. Knows no observer by name.
@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from openclaw_rl.types import Credit, JudgedTurn, Skip, Step, Version, line_of
+from openclaw_rl.types import Credit, JudgedTurn, Skip, Step, Turn, Version, line_of
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ class Observer:
     """Overrides the events that it wants. It may block and it may raise: `Observers` shields the others from both."""
 
     name: str
+
+    def answered(self, turn: Turn) -> None:
+        """A turn was put on disk, as it was said: a private one too."""
 
     def credited(self, judged: JudgedTurn, credit: Credit) -> None:
         """A judgement became samples, or a skip with its reason."""
@@ -84,6 +87,11 @@ class Observers:
     def __init__(self, observers: Sequence[Observer] = (), *, max_waiting: int = MAX_WAITING) -> None:
         self._listeners = [_Listener(observer, max_waiting) for observer in observers]
 
+    def answered(self, turn: Turn) -> None:
+        for one in self._listeners:
+            if one.hears_turns:
+                one.tell(lambda observer: observer.answered(turn))
+
     def credited(self, judged: JudgedTurn, credit: Credit) -> None:
         self._tell(lambda observer: observer.credited(judged, credit))
 
@@ -137,6 +145,11 @@ class _Listener:
     @property
     def is_off(self) -> bool:
         return self._is_off
+
+    @property
+    def hears_turns(self) -> bool:
+        """There are many of them: whoever does nothing with them is not woken."""
+        return type(self._observer).answered is not Observer.answered
 
     def tell(self, event: Callable[[Observer], None]) -> None:
         if self._is_off:

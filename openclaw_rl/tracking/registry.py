@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def check_tracking(tracking: TrackingConfig) -> None:
             "tracking.wandb_mode=online needs a key: set WANDB_API_KEY or tracking.wandb_api_key, "
             "or keep runs on this machine with tracking.wandb_mode=offline"
         )
+    if tracking.opentelemetry_endpoint is not None:
+        without = "tracking.opentelemetry_endpoint=null"
+        _require_package("opentelemetry.exporter.otlp.proto.http", "tracking.opentelemetry_endpoint", without)
     if tracking.tensorboard_dir is not None:
         _require_package("tensorboard", "tracking.tensorboard_dir", "tracking.tensorboard_dir=null")
 
@@ -49,21 +53,36 @@ def make_observers(
         observers.append(_tensorboard(tracking.tensorboard_dir))
     if tracking.wandb_mode != "disabled":
         observers.append(_wandb(config))
+    if tracking.opentelemetry_endpoint is not None:
+        observers.append(_opentelemetry(tracking.opentelemetry_endpoint, content=tracking.opentelemetry_content))
     return Observers(observers)
 
 
 def _require_package(package: str, setting: str, without: str) -> None:
-    if find_spec(package) is None:
+    if not _is_installed(package):
         raise ConfigError(
             f"{setting} needs the package {package}; install it (pip install openclaw-rl[tracking]), "
             f"or go on without it: {without}"
         )
 
 
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it lies in
+        return False
+
+
 def _tensorboard(folder: Path) -> Observer:
     from openclaw_rl.tracking.tensorboard import TensorBoardObserver  # its package is only there where it is asked for
 
     return TensorBoardObserver(folder)
+
+
+def _opentelemetry(endpoint: str, *, content: bool) -> Observer:
+    from openclaw_rl.tracking.opentelemetry import OpenTelemetryObserver  # as TensorBoard's
+
+    return OpenTelemetryObserver(endpoint, content=content, release=metadata.version("openclaw-rl"))
 
 
 def _wandb(config: Config) -> Observer:

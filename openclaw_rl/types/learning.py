@@ -299,9 +299,9 @@ class Credit:
 Stage = Literal["judge", "credit"]
 
 
-Topic = Literal["warm", "judge", "credit", "train", "watch", "versions", "sessions"]
+Topic = Literal["warm", "judge", "credit", "train", "watch", "versions", "sessions", "page"]
 """What a loop is woken for: a turn, evidence, a judgement, a sample, a turn or verdict that says something of a
-version; a version that answers, or does no more; a session that another process changed."""
+version; a version that answers, or does no more; a session that another process changed; the page for any of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

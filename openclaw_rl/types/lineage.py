@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from openclaw_rl.types.checks import require
 from openclaw_rl.types.learning import turn_of_sample
 from openclaw_rl.types.training import Step, Version, head_number
+from openclaw_rl.types.turns import Skip
 
 _UNDECIDED = ("candidate", "no_effect", "retired")
 """States of a version against which nothing was found."""
@@ -28,6 +29,8 @@ class Lesson:
     turn: tuple[str, int] | None = None
     sessions: tuple[str, ...] = ()
     everything: bool = False
+    skip: Skip = Skip.UNDONE
+    """What its turn says from then on of why nobody learns from it."""
 
     def __post_init__(self) -> None:
         named = (self.turn is not None, bool(self.sessions), self.everything)

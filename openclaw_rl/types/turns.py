@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -68,6 +69,12 @@ class Skip(enum.StrEnum):
     """A step learned from this turn before the new evidence came; no turn is learned from twice."""
     UNDONE = "undone"
     """A person took back what it taught (`openclaw-rl undo`); nobody learns from it again."""
+    REJECTED = "rejected"
+    """A person said that it is no lesson (`openclaw-rl reject`)."""
+
+
+TAKEN_BACK = frozenset({Skip.UNDONE, Skip.REJECTED})
+"""What a person decided, whatever is said or judged later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +215,24 @@ class Feedback:
     def __post_init__(self) -> None:
         require(self.score in (None, -1, 0, 1), f"score must be -1, 0 or 1, got {self.score}")
         require(self.score is not None or bool(self.text), "feedback needs a score or a text")
+
+
+_OWN_HINT = re.compile(r"\s*\[HINT_START\](?P<hint>.*)\[HINT_END\]\s*", re.DOTALL)
+
+
+def own_hint(hint: str) -> str:
+    """Feedback that is a hint: it takes the place of whatever a judge would read in other words."""
+    return f"[HINT_START]{hint}[HINT_END]"
+
+
+def hint_in(text: str) -> str | None:
+    """The inverse; None for words that are no such hint.
+
+    >>> hint_in(own_hint("Answer briefly.")), hint_in("Answer briefly.")
+    ('Answer briefly.', None)
+    """
+    found = _OWN_HINT.fullmatch(text)
+    return None if found is None else found["hint"].strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,8 +70,12 @@ class Unscored:
 
 def read_unscored(rows: ReadStore, *, num_sessions: int = 20) -> Unscored:
     """Of the sessions seen last."""
-    sessions = rows.sessions()[:num_sessions]
-    judgements = [judgement for each in sessions for judgement in rows.judgements(each.session.id)]
+    sessions = rows.session_part(None, after=None, limit=num_sessions)
+    return unscored_of([judgement for each in sessions for judgement in rows.judgements(each.session.id)])
+
+
+def unscored_of(judgements: Sequence[Judgement]) -> Unscored:
+    """The same of these."""
     reasons = Counter(_told(one)[0] for one in judgements if one.verdict.score is None)
     judges = Counter(decided_by(one) for one in judgements)
     sure = [float(found[1]) for one in judgements if (found := _SURE.match(one.verdict.reason))]

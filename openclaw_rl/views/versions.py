@@ -92,10 +92,12 @@ def served_counts(rows: ReadStore, version: Version, limits: ReleaseConfig) -> l
     """What the watch counts of the answers that a version has given to people; nothing where it has given none."""
     since, parent = window(version)
     turns = rows.served_turns(version.line, version.label, since=since, limit=MAX_TURNS)
+    if not turns:
+        return []
     before, base = (
         rows.served_turns(version.line, label, since=0.0, limit=limits.watch_turns) for label in (parent, BASE_VERSION)
     )
-    return counts(turns, before, limits, base=base) if turns else []
+    return counts(turns, before, limits, base=base)
 
 
 def counts_json(found: Sequence[Count], limits: ReleaseConfig) -> list[Json]:

@@ -7,7 +7,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from openclaw_rl.gateway.answer.exchange import Background, Gateway
 from openclaw_rl.gateway.answer.following import Following, SharedStore
 from openclaw_rl.gateway.answer.heads import PromptHeads
 from openclaw_rl.gateway.answer.memory import TokenMemory
-from openclaw_rl.gateway.api.admin import Telling, build_admin
+from openclaw_rl.gateway.api.admin import Decides, Telling, build_admin
 from openclaw_rl.gateway.api.app import App
 from openclaw_rl.gateway.api.http_server import HttpRunner
 from openclaw_rl.gateway.api.metrics import Metrics
@@ -179,8 +179,12 @@ async def listening(
     telling: Mapping[str, Telling],
     train: Callable[[], Awaitable[object]] | None,
     hurry: asyncio.Event,
+    page_routes: Callable[[App], Iterable[web.RouteDef]] = lambda _: (),
+    page_link: Callable[[str], str] | None = None,
+    decisions: Callable[[App], Decides | None] = lambda _: None,
 ) -> AsyncIterator[str]:
-    """Listens for clients, at the URL that it yields, and for commands.
+    """Listens for clients, at the URL that it yields, and for commands. `page_link` gives a link to the page of the
+    server at a URL; None: there is no page. `decisions` are what a person may decide about lessons.
 
     Leaving waits until running answers are finished, or until `hurry`.
     """
@@ -194,7 +198,11 @@ async def listening(
         host=serving.host,
         quotas=serving.quotas,
     )
-    public = HttpRunner(app.build(), config)
+    public = HttpRunner(app.build(page_routes(app)), config)
+    name = f"[{config.host}]" if ":" in config.host else config.host
+
+    def url() -> str:
+        return f"http://{name}:{public.addresses[0][1]}"
 
     async def examine(
         line: str, number: int, exam: Mapping[str, Json], on_progress: Callable[[int, int], None]
@@ -211,6 +219,8 @@ async def listening(
             examine=examine,
             telling=telling,
             commands=commands,
+            page_link=None if page_link is None else lambda: page_link(url()),
+            decisions=decisions(app),
         ),
         access_log=None,
         shutdown_timeout=1.0,  # a long command that somebody waits for must not keep the system from ending
@@ -221,8 +231,7 @@ async def listening(
     try:
         await _bind(web.TCPSite(public, config.host, config.port), f"{config.host}:{config.port}")
         await _bind(web.UnixSite(admin, str(admin_socket)), str(admin_socket))
-        name = f"[{config.host}]" if ":" in config.host else config.host
-        yield f"http://{name}:{public.addresses[0][1]}"
+        yield url()
     finally:
         await admin.cleanup()
         await public.drain(hurry)

@@ -26,6 +26,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     # the stages: they meet as protocols, in wiring.py and pipeline.py
     frozenset({"gateway", "engine", "store", "judge", "credit", "train", "release", "envs", "tracking"}),
     frozenset({"wiring", "views"}),
+    frozenset({"dashboard"}),
     frozenset({"pipeline"}),
     frozenset({"cli"}),
     frozenset({"compat"}),

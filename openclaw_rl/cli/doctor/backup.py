@@ -6,10 +6,11 @@ from pathlib import Path
 
 from rich.text import Text
 
-from openclaw_rl.cli.screen import make_console, size
+from openclaw_rl.cli.screen import make_console
 from openclaw_rl.config import StoreConfig
 from openclaw_rl.errors import StoreError
 from openclaw_rl.store.backup import Manifest, back_up, restore
+from openclaw_rl.views.words import size
 
 
 def make_backup(store: StoreConfig, target: Path) -> None:

@@ -11,14 +11,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from openclaw_rl.cli.connect.clients import BIG_MODEL, Client
-from openclaw_rl.cli.screen import size
 from openclaw_rl.config import EngineConfig
 from openclaw_rl.config.keys import limit_of
 from openclaw_rl.engine.advice import Advice
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.store import OLDEST_SQLITE, PostgresFacts
 from openclaw_rl.store.audit import Audited
-from openclaw_rl.views.health import Backlog, CheckResult, Unscored
+from openclaw_rl.views.checks import (
+    broken,
+    check_disk,
+    check_engines,
+    check_judge,
+    check_learning,
+    check_store,
+    ok,
+    remark,
+)
+from openclaw_rl.views.health import CheckResult
+from openclaw_rl.views.words import size
+
+__all__ = [
+    "broken",
+    "check_audited",
+    "check_disk",
+    "check_engines",
+    "check_judge",
+    "check_learning",
+    "check_store",
+    "ok",
+    "remark",
+]
 
 GB = 1_000_000_000
 _WORKER_BYTES = 1 * GB
@@ -31,8 +53,6 @@ _CPU_FEATURES = {
     "amx_bf16": "AMX",
     "asimd": "NEON",
 }
-_UNREAD = "unknown language"
-"""How the rules begin their reason for a message that it cannot read; the remedy follows."""
 _OLDEST_PYTHON = (3, 11)
 CONNECTIONS_NEEDED = 4
 
@@ -65,18 +85,6 @@ class OpenFile:
     mode: int
     wanted: int
     foreign: bool = False
-
-
-def ok(name: str, text: str, remedy: str = "") -> CheckResult:
-    return CheckResult(name=name, state="ok", text=text, remedy=remedy)
-
-
-def remark(name: str, text: str, remedy: str) -> CheckResult:
-    return CheckResult(name=name, state="remark", text=text, remedy=remedy)
-
-
-def broken(name: str, text: str, remedy: str) -> CheckResult:
-    return CheckResult(name=name, state="broken", text=text, remedy=remedy)
 
 
 def check_python(version: tuple[int, int, int]) -> CheckResult:
@@ -125,15 +133,6 @@ def check_memory(*, total: int, available: int, weight_bytes: int | None) -> Che
     if available < needed:
         return remark("memory", text, "end other programs, or expect it to be slow")
     return ok("memory", text)
-
-
-def check_disk(name: str, path: Path, *, free: int, needed: int, setting: str) -> CheckResult:
-    text = f"{size(free)} free in {path}"
-    if free < needed:
-        return broken(name, text, f"free {size(needed)} there, or move it with {setting}")
-    if free < 2 * needed:
-        return remark(name, text, f"it fills up soon; {setting} moves it")
-    return ok(name, text)
 
 
 def check_port(host: str, port: int, *, problem: str | None, ours: bool) -> CheckResult:
@@ -218,45 +217,6 @@ def check_server(url: str | None, *, answers: bool, waiting_for: str | None) -> 
     return ok("server", f"ready at {url}")
 
 
-def check_engines(engines: Sequence[tuple[str, str, str]]) -> CheckResult:
-    """Name, health and reason of each of several engines that answer as one."""
-    away = [(name, health, reason) for name, health, reason in engines if health != "answers" or reason]
-    if not away:
-        return ok("engines", f"all {len(engines)} answer")
-    told = "; ".join(f"{name}: {health}{f' ({reason})' if reason else ''}" for name, health, reason in away)
-    num = sum(health == "answers" for _, health, _ in engines)
-    return remark("engines", f"{num} of {len(engines)} answer; {told}", "wait, or look into run/log.jsonl")
-
-
-def check_judge(judges: Sequence[str], unscored: Unscored | None) -> CheckResult:
-    """Who judges and who judged, and what they could not read; `unscored` None: there is no store yet."""
-    names = ", ".join(judges)
-    if unscored is None or not unscored.num_judged:
-        return ok("judge", names)
-    text = f"{names}; of the last {unscored.num_judged} judged turns"
-    unread = {reason: count for reason, count in unscored.reasons.items() if f"{_UNREAD}: " in reason}
-    if unread:
-        remedy = next(iter(unread)).partition(f"{_UNREAD}: ")[2]
-        return remark("judge", f"{text} {sum(unread.values())}: {_UNREAD}", remedy)
-    by = ", ".join(f"{count} by {judge}" for judge, count in unscored.judges.items())
-    by += "" if unscored.sureness is None else f"; heads are sure by {unscored.sureness:.2f} on average"
-    missing = f"; not by {unscored.missing}" if unscored.missing else ""
-    return ok("judge", f"{text} {by}{missing}" if by else names)
-
-
-def check_store(damage: str, *, has_traces: bool) -> CheckResult:
-    """`has_traces`: something was deleted, and its bytes are not all gone."""
-    if damage:
-        text, _, remedy = damage.rpartition(": ")
-        return broken("store", text, remedy)
-    if has_traces:
-        text = "bytes of deleted conversations are left in its files"
-        return remark(
-            "store", text, "a running server erases them as soon as nobody reads; `openclaw-rl up` starts one"
-        )
-    return ok("store", "nothing of what was deleted is left in its files")
-
-
 def check_shared_store(facts: PostgresFacts) -> CheckResult:
     """The server of `store.url`, which answers."""
     text = f"PostgreSQL {facts.version}, {facts.num_connections} of {facts.max_connections} connections in use"
@@ -277,19 +237,3 @@ def check_audited(audited: Audited, num_damaged: int) -> CheckResult:
     if num_damaged:
         return remark("audit", f"{counts} compared", "what is not named above is whole, and can be read")
     return ok("audit", f"{counts}: all are what their digests say")
-
-
-def check_learning(backlog: Backlog | None, problem: str = "") -> CheckResult:
-    """`backlog` None: there is no store yet, or `problem` says why this release cannot read it, and what to do."""
-    if problem:
-        text, _, remedy = problem.rpartition(": ")
-        return remark("learning", text, remedy)
-    if backlog is None:
-        return ok("learning", "nothing to learn from yet")
-    if backlog.paused is not None:
-        remedy = "`openclaw-rl judge --replay` compares the judge with what it said before; it is tried again"
-        return remark("learning", f"paused: {backlog.paused}", f"look at the judge: {remedy}")
-    if backlog.training_paused is not None:
-        text = f"training is paused: {backlog.training_paused}"
-        return remark("learning", text, "it is tried again; run/log.jsonl has more")
-    return ok("learning", backlog.waiting or "every reaction is judged")

@@ -1,4 +1,4 @@
-"""The commands that look (`sessions`, `inspect`, `versions`, `why`), `rollback`, and their options."""
+"""The commands that look (`sessions`, `inspect`, `versions`, `why`, `page`), `rollback`, and their options."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ def version_argument(text: str) -> int:
     if not (digits := text.removeprefix("v")).isdecimal():
         raise typer.BadParameter(f"{text!r} is no number of a version, such as 3", param_hint="N")
     return int(digits)
+
+
+@command(room)
+def page(loaded: Loaded) -> None:
+    """Print a link to the page of the running server: it lets its owner in, once, within 15 minutes."""
+    from openclaw_rl.cli.inspect.page import show_link
+
+    show_link(loaded.config.store)
 
 
 @command(room)

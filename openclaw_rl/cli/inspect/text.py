@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from openclaw_rl.cli.screen import ago, one_line
-from openclaw_rl.types import Credit, Judgement, Message, Sample, Session, Turn, TurnRecord, Verdict, Vote
+from openclaw_rl.types import Credit, Judgement, Message, Sample, Session, Turn, TurnRecord, Verdict, Vote, hint_in
 from openclaw_rl.views.health import Backlog
 from openclaw_rl.views.lessons import LessonView, signed, verdict_label
 from openclaw_rl.views.tokens import TokenTexts
@@ -65,7 +65,8 @@ def add_reaction(text: Text, record: TurnRecord, *, limit: int | None) -> None:
         add_row(text, "next", f"{message.role}: {spoken(message)}", limit=limit, style="dim")
     for given in record.feedback:
         score = "" if given.score is None else f"{given.score:+d} "
-        said = f": {given.text}" if given.text else ""
+        hint = hint_in(given.text)
+        said = f", own hint: {hint}" if hint is not None else f": {given.text}" if given.text else ""
         add_row(text, "feedback", f"{score}{given.user}{said}", limit=limit, style="cyan")
 
 

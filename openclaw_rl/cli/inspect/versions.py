@@ -19,29 +19,9 @@ from openclaw_rl.config.learning import ReleaseConfig
 from openclaw_rl.errors import NotFound
 from openclaw_rl.release.watch import Count
 from openclaw_rl.types import PRESENT_MODEL, TRAINING_PAUSED, Json, Version
+from openclaw_rl.views.measures import MEASURE_WORDS
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.views.versions import VersionView, counts_json, list_versions, served_counts
-
-_WORDS = {
-    "kl": "drift, nats a token",
-    "kl_turn": "drift on the worst replayed turn",
-    "kl_prompt": "drift on the worst prompt",
-    "length": "length, times",
-    "tokens": "tokens an answer",
-    "distinct": "different token pairs",
-    "repetition": "repeated 3-grams",
-    "entropy": "entropy, nats",
-    "empty": "empty answers",
-    "broken_calls": "broken tool calls",
-    "refusals": "refusals",
-    "questions": "questions back",
-    "flattery": "flattery",
-    "on_topic": "on topic",
-    "towards_user": "towards the user, nats",
-    "capability": "questions answered right",
-    "held_out": "held-out tasks done",
-}
-"""What a person reads for each measure of a report."""
 
 
 def show_versions(store: StoreConfig, *, user: str | None, as_json: bool) -> None:
@@ -147,7 +127,7 @@ def _gate_table(report: Mapping[str, Json]) -> Table:
     for measure in report["measures"]:
         numbers = (_number(measure.get(name)) for name in values)
         verdict = Text("objects", "bold red") if measure.get("objection") else Text("fine" if measure["limit"] else "")
-        table.add_row(_WORDS.get(measure["name"], measure["name"]), *numbers, measure["limit"], verdict)
+        table.add_row(MEASURE_WORDS.get(measure["name"], measure["name"]), *numbers, measure["limit"], verdict)
     return table
 
 

@@ -130,6 +130,43 @@ def undo(
 
 
 @command(room)
+def accept(
+    loaded: Loaded,
+    turn: Annotated[str, arg("TURN", "A turn such as s-5f1c.2.")],
+    as_json: AsJson = False,
+) -> None:
+    """Agree with the verdict on a turn: it is learned from, also where the judge was not sure."""
+    from openclaw_rl.cli.learn import deciding
+
+    deciding.accept(loaded.config, turn, as_json=as_json)
+
+
+@command(room)
+def reject(
+    loaded: Loaded,
+    turn: Annotated[str, arg("TURN", "A turn such as s-5f1c.2.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say that a turn is no lesson: nobody learns from it, and what was learned is taken back."""
+    from openclaw_rl.cli.learn import deciding
+
+    deciding.reject(loaded.config, turn, as_json=as_json)
+
+
+@command(room)
+def hint(
+    loaded: Loaded,
+    turn: Annotated[str, arg("TURN", "A turn such as s-5f1c.2.")],
+    words: Annotated[str, arg("HINT", "What the answer should have minded, in a sentence of your own.")],
+    as_json: AsJson = False,
+) -> None:
+    """Put your own sentence in place of the hint that the judge found; it is judged and credited again."""
+    from openclaw_rl.cli.learn import deciding
+
+    deciding.give_hint(loaded.config, turn, words, as_json=as_json)
+
+
+@command(room)
 def forget(
     loaded: Loaded,
     name: Annotated[str, arg("SESSION|USER", "A session, or a user's whole name.")],

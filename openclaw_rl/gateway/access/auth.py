@@ -96,7 +96,24 @@ class KeyRing:
 
     def enter(self, visit: Visit, headers: Mapping[str, str]) -> str:
         """Lets a visit in with the key that it shows; its user, or a 401."""
-        key = self.key(headers)
+        return self._let_in(visit, self.key(headers))
+
+    def enter_as(self, visit: Visit, key_id: str) -> str | None:
+        """Lets a visit in with the key of this id, which it has shown before; None if that opens nothing any more."""
+        key = self.person_key(key_id)
+        return None if key is None else self._let_in(visit, key)
+
+    def person_key(self, key_id: str) -> ApiKey | None:
+        """The key of this id if it opens, and is no attempt's."""
+        if key_id in self._at_work:
+            return None
+        return next((key for key in self._keys.values() if key.id == key_id), None)
+
+    def users(self) -> list[str]:
+        """Everybody whose key opens; agents at work are nobody's users."""
+        return sorted({key.user for key in self._keys.values() if key.id not in self._at_work})
+
+    def _let_in(self, visit: Visit, key: ApiKey) -> str:
         visit.key_id, visit.at_work = key.id, self._at_work.get(key.id)
         visit.key = key
         self._visits[key.id].add(visit)
@@ -138,6 +155,10 @@ class Visit:
     def enter(self, headers: Mapping[str, str]) -> str:
         """The user of the key that is shown, or a 401."""
         return self._ring.enter(self, headers)
+
+    def enter_as(self, key_id: str) -> str | None:
+        """The user of the key of this id; None if it opens nothing any more."""
+        return self._ring.enter_as(self, key_id)
 
     def end(self) -> None:
         """Cancels what the request is at."""

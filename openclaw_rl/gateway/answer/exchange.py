@@ -137,6 +137,8 @@ class Gateway:
     """Ended sessions that are being deleted: nobody takes them up again."""
     watched: dict[str, Callable[[Turn], None]] = field(default_factory=dict)
     """By episode: who hears of its main turns as they are stored."""
+    on_turn: list[Callable[[Turn], None]] = field(default_factory=list)
+    """Who hears of every turn that was stored; must take no time."""
     salts: CacheSalts = field(default_factory=CacheSalts)
     logprobs_changed_by: frozenset[str] = frozenset()
     """As the engine's `Capabilities` say."""
@@ -562,6 +564,8 @@ class Exchange:
         episode = self._identity.episode
         if episode is not None and turn.kind == "main" and (hear := self._gateway.watched.get(episode.id)) is not None:
             hear(turn)
+        for tell in self._gateway.on_turn:
+            tell(turn)
 
     async def _write(self, turns: list[Turn]) -> None:
         store, sessions, placement = self._gateway.store, self._gateway.sessions, self._placement

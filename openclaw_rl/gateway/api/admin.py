@@ -93,6 +93,18 @@ class _Undo(BaseModel):
     turn: str = Field(max_length=1000)
 
 
+class _Hint(_Undo):
+    hint: str = Field(max_length=10_000)
+
+
+class Decides(Protocol):
+    """What a person decides about a lesson; `OpenClawError` says why not."""
+
+    async def accept_turn(self, turn: str) -> Mapping[str, Json]: ...
+
+    async def hint_turn(self, turn: str, hint: str) -> Mapping[str, Json]: ...
+
+
 class _Forget(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -125,6 +137,8 @@ class AdminCommands(Protocol):
     """What a person may do to what was learned, and ask about it; `OpenClawError` says why not."""
 
     async def undo(self, turn: str) -> Mapping[str, Json]: ...
+
+    async def reject(self, turn: str) -> Mapping[str, Json]: ...
 
     async def forget(self, *, session: str | None = None, user: str | None = None) -> Mapping[str, Json]: ...
 
@@ -163,6 +177,8 @@ def build_admin(
     examine: Examine | None = None,
     telling: Mapping[str, Telling] = MappingProxyType({}),
     commands: AdminCommands | None = None,
+    page_link: Callable[[], str] | None = None,
+    decisions: Decides | None = None,
 ) -> web.Application:
     """The routes that commands use.
 
@@ -205,7 +221,16 @@ def build_admin(
             return web.json_response({"error": str(error)}, status=409)
         return web.json_response({})
 
+    async def new_link(request: web.Request) -> web.Response:
+        if page_link is None:
+            return web.json_response({"error": "this server has no page: gateway.page is false"}, status=409)
+        return web.json_response({"url": page_link()})
+
     app = web.Application()
+    app.router.add_post("/page", new_link)
+    if decisions is not None:
+        app.router.add_post("/accept", _command(_Undo, lambda asked: decisions.accept_turn(asked.turn)))
+        app.router.add_post("/hint", _command(_Hint, lambda asked: decisions.hint_turn(asked.turn, asked.hint)))
     if commands is not None:
         for path, handler in _routes(commands).items():
             app.router.add_post(path, handler)
@@ -288,6 +313,7 @@ async def _ordered(work: Telling, asked: _Order, tell: Tell) -> Json:
 def _routes(commands: AdminCommands) -> dict[str, Callable[[web.Request], Awaitable[web.Response]]]:
     return {
         "/undo": _command(_Undo, lambda asked: commands.undo(asked.turn)),
+        "/reject": _command(_Undo, lambda asked: commands.reject(asked.turn)),
         "/forget": _command(_Forget, lambda asked: commands.forget(session=asked.session, user=asked.user)),
         "/import": _command(_Import, lambda asked: commands.take_in(Path(asked.folder), asked.line)),
         "/moved": _command(_Moved, lambda asked: commands.moved(asked.line, asked.number, asked.samples)),

@@ -7,7 +7,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
@@ -39,7 +39,7 @@ from openclaw_rl.gateway.api.serving import serve_stream, serve_whole, spoken
 from openclaw_rl.gateway.sessions.identify import Identity, identify
 from openclaw_rl.protocols import EngineGroup, EngineHost
 from openclaw_rl.render.cache import owned_by
-from openclaw_rl.types import LOCAL_USER, ApiKey, AtWork, Json, Turn, line_for, split_turn_id, turn_id
+from openclaw_rl.types import LOCAL_USER, ApiKey, AtWork, Feedback, Json, Turn, line_for, split_turn_id, turn_id
 
 log = logging.getLogger("openclaw_rl.gateway")
 
@@ -118,7 +118,8 @@ class App:
             default_temperature=config.default_temperature,
         )
 
-    def build(self) -> web.Application:
+    def build(self, more: Iterable[web.RouteDef] = ()) -> web.Application:
+        """The application, with routes of somebody else's behind the same boundary."""
         app = web.Application(middlewares=[self._boundary])
         app.router.add_post("/v1/chat/completions", self._speaking(CHAT))
         app.router.add_post("/v1/responses", self._speaking(RESPONSES))
@@ -136,6 +137,7 @@ class App:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics_text)
         app.router.add_get("/openapi.json", self._openapi)
+        app.router.add_routes(more)
         app.on_shutdown.append(self._close)
         return app
 
@@ -152,7 +154,8 @@ class App:
             status = response.status
             if not response.prepared:
                 response.headers["X-Request-Id"] = _request_id(request)
-                response.headers.update(SECURITY_HEADERS)
+                for name, value in SECURITY_HEADERS.items():
+                    response.headers.setdefault(name, value)
             return response
         finally:
             self._record(request, status, time.perf_counter() - started)
@@ -188,17 +191,19 @@ class App:
         """The route that answers in this dialect."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
-            return await self._answer(request, dialect)
+            return await self.answer(request, dialect, self._user(request), request.headers)
 
         return answer
 
-    async def _answer(self, request: web.Request, dialect: Dialect) -> web.StreamResponse:
-        user = self._user(request)
+    async def answer(
+        self, request: web.Request, dialect: Dialect, user: str, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """What `user` asks in this dialect, with an answer; `headers` say who calls, and what for."""
         if (key := self._limited_key(request)) is not None:
             self._quotas.admit(key)
         # The body is given back once the prompt is rendered, however long the answer takes.
-        async with self._body(request, user, self._max_body_bytes()) as raw:
-            read = await self._understood(request, raw, dialect, user)
+        async with self.body(request, user, self._max_body_bytes()) as raw:
+            read = await self._understood(request, raw, dialect, user, headers)
             crash_point("gateway.accepted")
             try:
                 exchange = await self._gateway.begin(
@@ -225,31 +230,42 @@ class App:
         visit = request[_VISIT]
         return visit.key if visit.at_work is None else None
 
-    async def _understood(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
+    async def _understood(
+        self, request: web.Request, raw: bytes, dialect: Dialect, user: str, headers: Mapping[str, str]
+    ) -> _Read:
         """All that a request says, with what it goes on from."""
-        size = len(raw) // _READS_FASTER
-        read = await self._shares(user, size, lambda: self._read(request, raw, dialect, user))
+        size, at_work = len(raw) // _READS_FASTER, request[_VISIT].at_work
+        read = await self._shares(user, size, lambda: self._read(raw, dialect, user, headers, at_work))
         spoken = read.spoken
         if isinstance(spoken, Continuing) and spoken.follows is not None:
-            return await self._continued(request, user, spoken, spoken.follows, read)
+            return await self._continued(user, spoken, spoken.follows, read, headers, at_work)
         return read
 
-    def _read(self, request: web.Request, raw: bytes, dialect: Dialect, user: str) -> _Read:
+    def _read(
+        self, raw: bytes, dialect: Dialect, user: str, headers: Mapping[str, str], at_work: AtWork | None
+    ) -> _Read:
         """All that a body says by itself; the work of a moment for a short one, and for a thread otherwise."""
         spoken = dialect.parse(raw, self._limits, self._model)
         if spoken.request.sampling.top_logprobs > (most := self._host.capabilities.top_k):
             raise RequestError(f"top_logprobs must be at most {most} on this engine", param="top_logprobs")
-        key = request.headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
+        key = headers.get("idempotency-key", "").encode("utf-8", "surrogateescape")
         digest = blake2b(raw, digest_size=16, key=blake2b(key).digest()).hexdigest()
-        return _Read.of(spoken, request.headers, user, request[_VISIT].at_work, digest)
+        return _Read.of(spoken, headers, user, at_work, digest)
 
-    async def _continued(self, request: web.Request, user: str, spoken: Continuing, follows: str, read: _Read) -> _Read:
+    async def _continued(
+        self,
+        user: str,
+        spoken: Continuing,
+        follows: str,
+        read: _Read,
+        headers: Mapping[str, str],
+        at_work: AtWork | None,
+    ) -> _Read:
         """The same with everything before it, which only the store knows."""
         before = await self._turn(user, follows, "previous_response_id")
         whole = spoken.after(before)
         num_chars = sum(_MESSAGE_CHARS + len(message.content) for message in whole.request.messages)
-        at_work = request[_VISIT].at_work
-        read = await self._shares(user, num_chars, lambda: _Read.of(whole, request.headers, user, at_work, read.digest))
+        read = await self._shares(user, num_chars, lambda: _Read.of(whole, headers, user, at_work, read.digest))
         if read.identity.session_key is not None:
             return read
         # The turn says outright which session goes on, be it over or one of several that read alike.
@@ -304,7 +320,7 @@ class App:
         desk = Desk(
             renderer=self._gateway.renderer, shares=self._gateway.shares, user=user, window=state.context_window
         )
-        async with self._body(request, user, self._max_body_bytes()) as raw:
+        async with self.body(request, user, self._max_body_bytes()) as raw:
             asked = await self._shares(user, len(raw), lambda: parse_count(raw, self._limits, self._model))
             with owned_by(self._gateway.salts.of_user(user)):
                 num_tokens = await count_prompt(asked, desk)
@@ -340,18 +356,22 @@ class App:
         user = self._user(request)
         if request[_VISIT].at_work is not None:
             raise RequestError("an agent at work on a task does not rate itself", status=403, code="not_allowed")
-        async with self._body(request, user, feedback.MAX_BYTES) as raw:
+        async with self.body(request, user, feedback.MAX_BYTES) as raw:
             given = await self._shares(user, len(raw), lambda: feedback.parse(raw, user))
         if await self._gateway.store.turn_owner(given.session, given.index) != user:
             name = turn_id(given.session, given.index)
             raise RequestError(f"there is no turn {name!r} of yours", status=404, param="turn_id", code="not_found")
+        await self.put_feedback(given)
+        return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
+
+    async def put_feedback(self, given: Feedback) -> None:
+        """What a person said of a turn that is theirs; on disk when this returns."""
         await feedback.put(self._gateway.store, given, self._giving, max_feedback=self._config.max_feedback)
         self._metrics.feedback.inc()
-        return _json(200, orjson.dumps({"object": "feedback", "turn_id": turn_id(given.session, given.index)}))
 
     async def _session_done(self, request: web.Request) -> web.StreamResponse:
         user = self._user(request)
-        async with self._body(request, user, feedback.MAX_BYTES) as raw:
+        async with self.body(request, user, feedback.MAX_BYTES) as raw:
             name = request.match_info.get("name") or feedback.read_name(raw)
         return _json(200, await feedback.end_named(self._gateway, user, name))
 
@@ -405,6 +425,15 @@ class App:
         self._metrics.open_sessions.set(len(self._gateway.sessions))
         return web.Response(body=self._metrics.text(), content_type="text/plain", charset="utf-8")
 
+    def enter_as(self, request: web.Request, key_id: str) -> str | None:
+        """The user of this key, with which the request then came in; None if it opens nothing any more."""
+        return request[_VISIT].enter_as(key_id)
+
+    @property
+    def closing(self) -> asyncio.Event:
+        """Set when the server stops: what would stay open for ever ends."""
+        return self._closing
+
     def _is_stranger(self, request: web.Request) -> bool:
         """Whether it has no key that opens anything; for routes that let everybody in."""
         try:
@@ -429,7 +458,7 @@ class App:
         return most if state is None else min(most, _EXTRA_BYTES + _BYTES_PER_TOKEN * state.context_window)
 
     @asynccontextmanager
-    async def _body(self, request: web.Request, user: str, max_bytes: int) -> AsyncIterator[bytes]:
+    async def body(self, request: web.Request, user: str, max_bytes: int) -> AsyncIterator[bytes]:
         """The body, which counts as its user's until the end of the block."""
         encoding = request.headers.get("content-encoding", "identity").strip().lower()
         with self._gateway.shares.holding(user) as held:

@@ -23,6 +23,7 @@ from openclaw_rl.types import (
     Lesson,
     Sample,
     ScoreRequest,
+    Skip,
     Undone,
     line_for,
     line_of,
@@ -67,6 +68,13 @@ class Commands:
 
     async def undo(self, turn: str) -> dict[str, Json]:
         """Takes back what a turn taught, if it taught anything; nobody learns from it again."""
+        return await self._take_back(turn, Skip.UNDONE, "undone")
+
+    async def reject(self, turn: str) -> dict[str, Json]:
+        """The same for a lesson that is none: the turn says so."""
+        return await self._take_back(turn, Skip.REJECTED, "rejected")
+
+    async def _take_back(self, turn: str, skip: Skip, done: str) -> dict[str, Json]:
         try:
             session_id, index = split_turn_id(turn)
         except ValueError as error:
@@ -74,8 +82,8 @@ class Commands:
         session = await self.log.get_session(session_id)
         if session is None or await self.log.get_turn(session_id, index) is None:
             raise NotFound(f"there is no turn {turn}; `openclaw-rl sessions` lists the conversations")
-        lesson = Lesson(line=line_of(session), turn=(session_id, index))
-        return _told(lesson, await take_back(self.log, self.serving, lesson, reason=f"turn {turn} was undone"))
+        lesson = Lesson(line=line_of(session), turn=(session_id, index), skip=skip)
+        return _told(lesson, await take_back(self.log, self.serving, lesson, reason=f"turn {turn} was {done}"))
 
     async def forget(self, *, session: str | None = None, user: str | None = None) -> dict[str, Json]:
         """A session, or all that a user ever said, with everything that was learned from it, on whatever line."""

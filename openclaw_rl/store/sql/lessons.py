@@ -17,6 +17,7 @@ from openclaw_rl.store.sql.upsert import insert_once, upsert
 from openclaw_rl.types import (
     BASE_VERSION,
     PRESENT_MODEL,
+    TAKEN_BACK,
     TRACES_LEFT,
     Baseline,
     Candidate,
@@ -91,6 +92,13 @@ def judgements(connection: Connection, session: str) -> list[Judgement]:
     return [_judgement(row) for row in newest.values()]
 
 
+def newest_judgements(connection: Connection, which: ColumnElement[bool]) -> dict[tuple[str, int], Judgement]:
+    """Of those rows of `judgement` the newest of each turn."""
+    query = select(schema.judgement).where(which).order_by(schema.judgement.c.num_evidence)
+    newest = {(row["session"], row["index"]): row for row in connection.execute(query).mappings()}
+    return {name: _judgement(row) for name, row in newest.items()}
+
+
 def put_credit(connection: Connection, credit: Credit) -> None:
     """Replaces what an earlier judgement of the turn came to. No turn is learned from twice: what was, stays.
 
@@ -115,9 +123,9 @@ def put_credit(connection: Connection, credit: Credit) -> None:
         "skip": credit.skip if new or not credit.samples else Skip.ALREADY_TRAINED if allowed else Skip.OPTED_OUT,
     }
     turn = schema.turn.c
-    is_undone = (turn.session == credit.session, turn.index == credit.index, turn.skip == Skip.UNDONE)
-    if connection.scalar(select(turn.index).where(*is_undone)) is not None:
-        row["skip"] = Skip.UNDONE
+    is_taken_back = (turn.session == credit.session, turn.index == credit.index, turn.skip.in_(TAKEN_BACK))
+    if (decided := connection.scalar(select(turn.skip).where(*is_taken_back))) is not None:
+        row["skip"] = Skip(decided)
     _replace(connection, schema.credit, row, keys=("session", "index"))
     if credit.baseline is not None:
         _replace(connection, schema.baseline, asdict(credit.baseline), keys=("line", "turn_kind"))
@@ -257,7 +265,7 @@ def _allowed(connection: Connection, credit: Credit) -> list[Sample]:
     turn, session = schema.turn.c, schema.session.c
     names = {index for sample in credit.samples for index in (sample.index, sample.prompt_index)}
     query = select(turn.index).join(schema.session, session.id == turn.session).where(turn.session == credit.session)
-    private = or_(session.opted_out, turn.skip.in_((Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE)))
+    private = or_(session.opted_out, turn.skip.in_((Skip.OPTED_OUT, Skip.REDACTED, *TAKEN_BACK)))
     left_out = set(connection.scalars(query.where(turn.index.in_(names), private))) if names else set()
     return [sample for sample in credit.samples if not left_out & {sample.index, sample.prompt_index}]
 

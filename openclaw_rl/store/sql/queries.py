@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, and_, cast, func, or_, select
@@ -37,7 +37,7 @@ _IN_ONE_QUERY = 1000
 
 
 _OF_EPISODE = "episode_"
-_SESSIONS = select(
+SESSIONS = select(
     schema.session,
     *(schema.episode.c[name].label(_OF_EPISODE + name) for name in Episode.__dataclass_fields__),
 ).outerjoin(schema.episode, schema.episode.c.id == schema.session.c.episode)
@@ -61,8 +61,8 @@ def names(connection: Connection) -> dict[str, list[int]]:
 
 
 def session(connection: Connection, session_id: str) -> Session | None:
-    row = connection.execute(_SESSIONS.where(schema.session.c.id == session_id)).mappings().first()
-    return None if row is None else _session(row)
+    row = connection.execute(SESSIONS.where(schema.session.c.id == session_id)).mappings().first()
+    return None if row is None else to_session(row)
 
 
 def find_session(connection: Connection, user: str, name: str) -> SessionOutline | None:
@@ -91,23 +91,19 @@ def turn_owner(connection: Connection, session_id: str, index: int) -> str | Non
 
 def sessions(connection: Connection, user: str | None = None) -> list[SessionSummary]:
     """All sessions, or those of one user, the one seen last first."""
-    turn = schema.turn.c
-    query = _SESSIONS.order_by(schema.session.c.last_seen_at.desc(), schema.session.c.id)
-    counts = select(
-        turn.session,
-        turn.kind,
-        turn.versions,
-        func.count().label("turns"),
-        cast(func.sum(turn.num_sampled), schema.Integer).label("tokens"),
-        func.max(turn.finished_at).label("last_turn_at"),
-    ).group_by(turn.session, turn.kind, turn.versions)
+    query, counts = SESSIONS.order_by(schema.session.c.last_seen_at.desc(), schema.session.c.id), _counts()
     if user is not None:
         query = query.where(schema.session.c.user == user)
         counts = counts.join(schema.session).where(schema.session.c.user == user)
-    per_session: dict[str, list[RowMapping]] = {}
-    for row in connection.execute(counts).mappings():
-        per_session.setdefault(row["session"], []).append(row)
-    return [_summary(_session(row), per_session.get(row["id"], [])) for row in connection.execute(query).mappings()]
+    per_session = _by_session(connection, counts)
+    return [_summary(to_session(row), per_session.get(row["id"], [])) for row in connection.execute(query).mappings()]
+
+
+def summaries(connection: Connection, sessions: Sequence[Session]) -> list[SessionSummary]:
+    """What happened in each of these sessions."""
+    counts = _counts().where(schema.turn.c.session.in_([one.id for one in sessions]))
+    per_session = _by_session(connection, counts)
+    return [_summary(one, per_session.get(one.id, [])) for one in sessions]
 
 
 def open_sessions(connection: Connection) -> list[SessionOutline]:
@@ -209,11 +205,30 @@ def skips(connection: Connection) -> dict[Skip, int]:
     return {Skip(name): count for name, count in rows}
 
 
-def _session(row: RowMapping) -> Session:
-    """Of a row of `_SESSIONS`."""
+def to_session(row: RowMapping) -> Session:
+    """A row of `SESSIONS` as a noun."""
     own = {name: row[name] for name in Session.__dataclass_fields__}
     of = {name: row[_OF_EPISODE + name] for name in Episode.__dataclass_fields__}
     return Session(**{**own, "episode": None if row["episode"] is None else Episode(**of)})
+
+
+def _counts() -> Select[Any]:
+    turn = schema.turn.c
+    return select(
+        turn.session,
+        turn.kind,
+        turn.versions,
+        func.count().label("turns"),
+        cast(func.sum(turn.num_sampled), schema.Integer).label("tokens"),
+        func.max(turn.finished_at).label("last_turn_at"),
+    ).group_by(turn.session, turn.kind, turn.versions)
+
+
+def _by_session(connection: Connection, counts: Select[Any]) -> dict[str, list[RowMapping]]:
+    per_session: dict[str, list[RowMapping]] = {}
+    for row in connection.execute(counts).mappings():
+        per_session.setdefault(row["session"], []).append(row)
+    return per_session
 
 
 def _summary(session: Session, counts: Sequence[RowMapping]) -> SessionSummary:
@@ -244,8 +259,8 @@ def _outlines(connection: Connection, which: ColumnElement[bool]) -> list[Sessio
     )
     rows = connection.execute(query).mappings()
     turns = {name: tuple(map(_outline, group)) for name, group in groupby(rows, key=lambda row: row["session"])}
-    found = connection.execute(_SESSIONS.where(which).order_by(schema.session.c.last_seen_at))
-    return [SessionOutline(session=_session(row), turns=turns.get(row["id"], ())) for row in found.mappings()]
+    found = connection.execute(SESSIONS.where(which).order_by(schema.session.c.last_seen_at))
+    return [SessionOutline(session=to_session(row), turns=turns.get(row["id"], ())) for row in found.mappings()]
 
 
 def _outline(row: RowMapping) -> TurnOutline:
@@ -280,10 +295,15 @@ def _next_states(connection: Connection, session_id: str, query: Select[tuple[ob
 
 
 def _bodies(connection: Connection, session_id: str, digests: Collection[bytes]) -> Bodies:
+    return Bodies(stored_bodies(connection, session_id, digests))
+
+
+def stored_bodies(connection: Connection, session_id: str, digests: Collection[bytes]) -> dict[bytes, bytes]:
+    """What these digests stand for in a session."""
     column = schema.message.c
     query = select(column.digest, column.body).where(column.session == session_id)
     parts = [connection.execute(query.where(column.digest.in_(part))) for part in _parts(list(digests))]
-    return Bodies({row.digest: row.body for part in parts for row in part})
+    return {row.digest: row.body for part in parts for row in part}
 
 
 def _parts(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from openclaw_rl.store.sql import episodes, lessons, queries, served, tasks, undoing
+from openclaw_rl.store.sql import episodes, lessons, looking, queries, served, tasks, undoing
 from openclaw_rl.store.sql import steps as steps_of
 
 T = TypeVar("T")
@@ -70,3 +70,22 @@ class SqlReader(ABC):
     num_open = asked(tasks.num_open)
     flag = asked(lessons.flag)
     keys = asked(queries.keys)
+    session_summaries = asked(queries.summaries)
+    has_turn = asked(looking.has_turn)
+    session_part = asked(looking.session_part)
+    openings = asked(looking.openings)
+    glimpses = asked(looking.glimpses)
+    heard_part = asked(looking.heard_part)
+    traces = asked(looking.traces)
+    changed_turns = asked(looking.changed_turns)
+    seen_sessions = asked(looking.seen_sessions)
+    states = asked(looking.states)
+    step_samples = asked(looking.step_samples)
+    tally = asked(looking.tally)
+    captured = asked(looking.captured)
+    steps_since = asked(looking.steps_since)
+    newest_steps = asked(looking.newest_steps)
+    episode_tallies = asked(looking.episode_tallies)
+    kept = asked(looking.kept)
+    skip_counts = asked(looking.skip_counts)
+    lines = asked(looking.lines)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, ScalarSelect, and_, false, fun
 
 from openclaw_rl.store.sql import episodes, lessons, queries, schema, steps
 from openclaw_rl.store.sql.codec import unpack_ids
-from openclaw_rl.types import CALLED_AGAIN, FINDING, ReplayedTurn, ServedTurn, Skip, ancestry, turn_id
+from openclaw_rl.types import CALLED_AGAIN, FINDING, TAKEN_BACK, ReplayedTurn, ServedTurn, Skip, ancestry, turn_id
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ _answer = (
 
 def replayed(connection: Connection, line: str, *, model: str, limit: int, max_tokens: int) -> list[ReplayedTurn]:
     """The last turns of a line that this model answered, each within `max_tokens`; the newest first."""
-    private = (Skip.OPTED_OUT, Skip.REDACTED, Skip.UNDONE, Skip.ENGINE_FAILED, *_CUT_SHORT, Skip.NOT_EXACT)
+    private = (Skip.OPTED_OUT, Skip.REDACTED, *TAKEN_BACK, Skip.ENGINE_FAILED, *_CUT_SHORT, Skip.NOT_EXACT)
     query = (
         select(_turn.session, _turn.index, _score)
         .join(schema.session, _session.id == _turn.session)

@@ -153,7 +153,7 @@ def add_metrics(connection: Connection, line: str, number: int, metrics: Mapping
     row = connection.execute(select(schema.step).where(*which)).mappings().one_or_none()
     if row is None:
         return None
-    step = _to_step(row)
+    step = to_step(row)
     step = replace(step, metrics={**step.metrics, **metrics})
     connection.execute(update(schema.step).where(*which).values(metrics=orjson.dumps(dict(step.metrics)).decode()))
     return step
@@ -164,12 +164,12 @@ def planned(connection: Connection) -> list[Step]:
     theirs = (_sample.line == _step.line, _sample.step == _step.number, ~lessons.of_present_model(connection))
     of_another = select(_sample.id).where(*theirs).exists()
     query = select(schema.step).where(_step.state == "planned", ~of_another).order_by(_step.planned_at)
-    return [_to_step(row) for row in connection.execute(query).mappings()]
+    return [to_step(row) for row in connection.execute(query).mappings()]
 
 
 def line_steps(connection: Connection, line: str) -> list[Step]:
     query = select(schema.step).where(_step.line == line).order_by(_step.number)
-    return [_to_step(row) for row in connection.execute(query).mappings()]
+    return [to_step(row) for row in connection.execute(query).mappings()]
 
 
 def versions(connection: Connection, line: str | None = None, *, every_model: bool = False) -> list[Version]:
@@ -222,7 +222,7 @@ def set_state(
         raise StoreError(f"there is no version {number} of {line}; `openclaw-rl versions` lists all")
     if state == "rejected":
         made_by = select(schema.step).where(_step.line == line, _step.number == number)
-        for step in map(_to_step, connection.execute(made_by).mappings()):
+        for step in map(to_step, connection.execute(made_by).mappings()):
             _give_back_of(connection, step, blameless=blameless)
     return True
 
@@ -318,7 +318,7 @@ def _version_row(version: Version) -> dict[str, object]:
     }
 
 
-def _to_step(row: RowMapping) -> Step:
+def to_step(row: RowMapping) -> Step:
     ids = {name: tuple(orjson.loads(row[name])) for name in ("sample_ids", "replayed_ids")}
     return Step(**{**row, **ids, "metrics": orjson.loads(row["metrics"])})
 

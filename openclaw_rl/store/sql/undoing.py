@@ -178,9 +178,9 @@ def _withdraw(connection: Connection, ids: Collection[str]) -> None:
 def _skip_for_good(connection: Connection, lesson: Lesson, mine: ColumnElement[bool]) -> int:
     connection.execute(update(schema.sample).where(mine).values(step=None))
     ids = connection.scalars(select(_sample.id).where(mine)).all()
-    lessons.skip_samples(connection, ids, Skip.UNDONE)
+    lessons.skip_samples(connection, ids, lesson.skip)
     free = or_(_turn.skip.is_(None), _turn.skip == Skip.NO_NEXT_STATE)
-    connection.execute(update(schema.turn).where(_turns(lesson), free).values(skip=Skip.UNDONE))
+    connection.execute(update(schema.turn).where(_turns(lesson), free).values(skip=lesson.skip))
     return len(ids)
 
 

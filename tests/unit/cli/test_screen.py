@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from openclaw_rl.cli.screen import ago, complain, one_line, print_json, size
+from openclaw_rl.cli.screen import ago, complain, one_line, print_json
 from openclaw_rl.logs import printable
+from openclaw_rl.views.words import size
 
 ZWNJ, ZWJ = "\u200c", "\u200d"
 

@@ -10,7 +10,7 @@ from openclaw_rl.errors import JudgeError
 from openclaw_rl.judge.compose import Composed
 from openclaw_rl.judge.heads import RulesJudge
 from openclaw_rl.protocols import Judge
-from openclaw_rl.types import Evidence, Verdict, Vote
+from openclaw_rl.types import Evidence, Verdict, Vote, own_hint
 from tests.unit.judge.talk import said, talk, thumbs
 
 
@@ -249,3 +249,25 @@ async def test_what_only_another_judge_could_read_is_not_marked_by_the_rules() -
     rated = talk(request="How many legs does a spider have?", reply="Eight legs.", feedback=[thumbs(-1, "\\boxed{1}")])
     verdict = await Composed([RulesJudge(), other]).judge(rated)
     assert (verdict.score, verdict.claims, verdict.hints) == (-1, False, other.verdict.hints)
+
+
+async def test_a_hint_in_the_persons_own_words_takes_the_place_of_all_others() -> None:
+    inner = Inner()
+    own = own_hint("Answer in one sentence.")
+    verdict = await Composed([inner]).judge(talk("shorter please", feedback=[thumbs(-1, own)]))
+    assert (verdict.score, verdict.hints) == (-1, ("Answer in one sentence.",))
+    assert [(vote.question, vote.hint) for vote in verdict.votes] == [
+        ("score", ""),
+        ("hint", "Answer in one sentence."),
+    ]
+    assert inner.shown == [], "nobody reads it in other words"
+    later = [thumbs(-1, own, at=1), thumbs(1, at=2), thumbs(None, own_hint("Answer in two sentences."), at=3)]
+    verdict = await Composed([inner]).judge(talk(feedback=later))
+    assert (verdict.score, verdict.hints) == (1, ("Answer in two sentences.",))
+
+
+async def test_a_fact_is_none_the_less_a_claim_for_being_a_persons_own_hint() -> None:
+    rules = RulesJudge()
+    fact = own_hint("The capital of Australia is Sydney, not Canberra.")
+    verdict = await Composed([rules]).judge(talk(feedback=[thumbs(-1, fact)]))
+    assert verdict.claims

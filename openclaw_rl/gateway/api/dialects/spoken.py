@@ -118,9 +118,9 @@ class Dialect:
     name: str
     parse: Callable[[bytes, Limits, str], Spoken]
     """A body, for the served model of this name; every mistake in it is a `RequestError` that names the field."""
-    body: type[BaseModel]
-    """The form that it is read with."""
     error_body: ErrorBody
+    body: type[BaseModel] | None = None
+    """The form that it is read with, where strangers are told of it."""
 
 
 def num_reasoning_tokens(answer: SpokenAnswer, renderer: Renderer) -> int:

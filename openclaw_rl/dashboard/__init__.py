@@ -1,0 +1,1 @@
+"""The web page: its files, as browsers get them, and in `server/` what answers them."""
