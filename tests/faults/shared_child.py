@@ -1,4 +1,5 @@
-"""A process that judges, and plans and ends steps, on a shared store, until it is killed. What it did is in the rows.
+"""A process that judges, and plans and ends steps, on a shared store, from a line on its standard input until it is
+killed. What it did is in the rows.
 
 python -m tests.faults.shared_child DATA_DIR URL
 """
@@ -69,7 +70,8 @@ async def again(work: Callable[[PostgresStore, str], Awaitable[None]], store: Po
 
 async def main(directory: Path, url: str) -> None:
     store = await PostgresStore.open(directory, url, claim_s=CLAIM_S)
-    print("at work", flush=True)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     async with store, asyncio.TaskGroup() as tasks:
         tasks.create_task(again(judge, store, directory.name))
         tasks.create_task(again(train, store, directory.name))

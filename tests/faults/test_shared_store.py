@@ -25,9 +25,9 @@ NUM_TURNS, NUM_SAMPLES = 40, 16
 
 def start(directory: Path, url: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.faults.shared_child", str(directory), url]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdout is not None
-    assert child.stdout.readline() == b"at work\n"
+    assert child.stdout.readline() == b"ready\n"
     return child
 
 
@@ -56,6 +56,10 @@ async def test_what_a_killed_process_was_at_is_done_by_another_one_and_counted_o
     reader = open_reader(tmp_path, url)
     killed, survivor = start(tmp_path / "killed", url), start(tmp_path / "survivor", url)
     try:
+        for child in (killed, survivor):
+            assert child.stdin is not None
+            child.stdin.write(b"go\n")
+            child.stdin.close()
         schema = url.rpartition("%3D")[2]
         held = f"SELECT 1 FROM {schema}.task WHERE wanted > done AND owner LIKE '%:{killed.pid}:%'"
         wait_until(lambda: postgres.query(held))
