@@ -284,7 +284,7 @@ def measure_online(bench: Bench) -> dict[str, float]:
 
     def score(reader: Reader, sequences: Sequence[Sequenced]) -> None:
         questions = [HintedQuestion(Teacher(reader), one, 1.0) for one in sequences]
-        for one, rows in zip(sequences, ask(questions, max_tokens=1 << 62), strict=True):
+        for one, rows in zip(sequences, ask(questions, [reader], max_tokens=1 << 62), strict=True):
             rows.top_k(SETTINGS["top_k"])
             rows.logprob(torch.tensor(one.response_ids, device=bench.device).unsqueeze(-1))
 
