@@ -59,9 +59,10 @@ class JoinedTrainer(OrderingTrainer):
         self._world_size = world_size
         self._server: asyncio.Server | None = None
         self._group: tuple[StreamReader, StreamWriter] | None = None
+        self._guests: set[asyncio.Task[None]] = set()
+        self._seat = asyncio.Lock()
         self._there = asyncio.Event()
         self._gone = asyncio.Event()
-        self._gone.set()
 
     @classmethod
     def of(cls, config: Config, model: Path) -> Self:
@@ -97,6 +98,9 @@ class JoinedTrainer(OrderingTrainer):
 
     async def _greet(self, reader: StreamReader, writer: StreamWriter) -> None:
         """A stranger becomes the group that trains, or is told why not."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._guests.add(task)
         try:
             async with asyncio.timeout(_GREETING_S):
                 nonce = secrets.token_hex(16)
@@ -106,17 +110,20 @@ class JoinedTrainer(OrderingTrainer):
                 _log.warning("a trainer was refused: %s", why)
                 await _say(writer, {"refused": why})
             else:
-                await self._gone.wait()  # one group at a time
-                options = {**self._options, "shrink": self.shrink}
-                await _say(writer, {"model": str(self._model), "options": options})
-                self._gone.clear()
-                self._group = (reader, writer)
-                _log.info("a trainer joined", extra={"world_size": said["world_size"]})
-                self._there.set()
-                await self._gone.wait()
+                async with self._seat:
+                    options = {**self._options, "shrink": self.shrink}
+                    await _say(writer, {"model": str(self._model), "options": options})
+                    self._gone.clear()
+                    self._group = (reader, writer)
+                    _log.info("a trainer joined", extra={"world_size": said["world_size"]})
+                    self._there.set()
+                    await self._gone.wait()
         except (OSError, ValueError, TimeoutError) as error:
             _log.warning("a trainer could not join: %r", error)
+        except asyncio.CancelledError:
+            pass  # by `close`, which waits: to asyncio's streams a guest who is cancelled is an error
         finally:
+            self._guests.discard(task)
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
@@ -184,6 +191,10 @@ class JoinedTrainer(OrderingTrainer):
             self._server.close()
             self._server = None
         self._part()
+        for guest in (guests := list(self._guests)):
+            guest.cancel()
+        if guests:
+            await asyncio.wait(guests)
 
 
 async def _say(writer: StreamWriter, words: Mapping[str, object], body: bytes = b"") -> None:

@@ -19,7 +19,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -53,14 +53,19 @@ def parse_address(address: str) -> tuple[str, int] | Path:
 class Joined:
     """The connection, once both sides know each other: `__main__.Employer` of rank 0."""
 
-    def __init__(self, address: str, key: str, *, world_size: int) -> None:
-        """Waits until somebody listens; `TrainError` if these processes are not wanted."""
+    def __init__(
+        self, address: str, key: str, *, world_size: int, on_end: Callable[[], None] = lambda: os._exit(1)
+    ) -> None:
+        """Waits until somebody listens; `TrainError` if these processes are not wanted. `on_end` is called when the
+        connection has ended."""
+        self._on_end = on_end
         self._socket = _connect(address)
         self._file = self._socket.makefile("rb")
         nonce = str(self._read()["nonce"])
         self._say({"proof": prove(key, nonce), "world_size": world_size, "format": FORMAT})
         welcome = self._read()
         if (why := welcome.get("refused")) is not None:
+            self._close()
             raise TrainError(str(why))
         self.model = Path(str(welcome["model"]))
         self.options: Mapping[str, Any] = welcome["options"]
@@ -90,7 +95,12 @@ class Joined:
         except (OSError, ValueError, TrainerLost):
             pass
         _log.warning("the system that we train for is gone")
-        os._exit(1)
+        self._close()
+        self._on_end()
+
+    def _close(self) -> None:
+        self._file.close()
+        self._socket.close()
 
     def _read(self) -> Mapping[str, Any]:
         line = self._file.readline(_MAX_LINE)

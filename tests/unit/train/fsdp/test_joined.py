@@ -30,6 +30,10 @@ def joined_trainer(folder: Path, **changes: object) -> JoinedTrainer:
     return JoinedTrainer(folder / "model", folder, {"threads": 1}, **settings)  # type: ignore[arg-type]
 
 
+def join(folder: Path, key: str, world_size: int) -> Joined:
+    return Joined(str(folder / "s"), key, world_size=world_size, on_end=lambda: None)
+
+
 async def test_a_group_takes_orders_and_the_next_one_takes_over(tmp_path: Path) -> None:
     trainer = joined_trainer(tmp_path, world_size=2)
     given = order(tmp_path, 1)[0]
@@ -40,11 +44,11 @@ async def test_a_group_takes_orders_and_the_next_one_takes_over(tmp_path: Path) 
     key = (tmp_path / "trainer.key").read_text().strip()
     try:
         with pytest.raises(TrainError, match=r"the key is another; give --key-file"):
-            await asyncio.to_thread(Joined, str(tmp_path / "s"), "guessed", world_size=2)
+            await asyncio.to_thread(join, tmp_path, "guessed", 2)
         with pytest.raises(TrainError, match=r"8 processes join.* ask for 2; start so many .*training\.gpus_per_node"):
-            await asyncio.to_thread(Joined, str(tmp_path / "s"), key, world_size=8)
+            await asyncio.to_thread(join, tmp_path, key, 8)
         assert not asking.done(), "an order waits until a group is there"
-        first = await asyncio.to_thread(Joined, str(tmp_path / "s"), key, world_size=2)
+        first = await asyncio.to_thread(join, tmp_path, key, 2)
         assert (first.model, first.options) == (tmp_path / "model", {"threads": 1, "shrink": 1})
         text, target = await asyncio.to_thread(first.next_order)
         assert (parse_order(text.splitlines()), target) == (given, str(tmp_path / "v1"))
@@ -59,7 +63,7 @@ async def test_a_group_takes_orders_and_the_next_one_takes_over(tmp_path: Path) 
 
         lost = asyncio.create_task(trainer.step(given))
         await asyncio.to_thread(first.next_order)
-        second = asyncio.create_task(asyncio.to_thread(Joined, str(tmp_path / "s"), key, world_size=2))
+        second = asyncio.create_task(asyncio.to_thread(join, tmp_path, key, 2))
         first.lost("rank 1: it broke")
         with pytest.raises(TrainerLost, match="rank 1: it broke"):
             await lost
