@@ -76,10 +76,10 @@ class TinkerLink:
 
         async def answer() -> Any:
             made = await asyncio.to_thread(call)
-            if isinstance(made, Future):  # older versions of the SDK promise some things so
-                return await asyncio.wrap_future(made)
             if hasattr(made, "future") and hasattr(made, "result"):
                 return await asyncio.wrap_future(made.future())
+            if isinstance(made, Future):  # older versions of the SDK promise some things so
+                return await asyncio.wrap_future(made)
             return await made if isinstance(made, Awaitable) else made
 
         return await self.waited(answer())
