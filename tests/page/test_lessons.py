@@ -11,7 +11,7 @@ from tests.page.talking import say, session_of
 from tests.server import Server
 
 REPLIES = [{"match": "gravity", "reply": "Gravity pulls all things together."}]
-NUM_TURNS, NUM_VERSIONS = 200, 12
+NUM_TURNS, NUM_VERSIONS = 40, 8
 
 
 @pytest.fixture(scope="module")
