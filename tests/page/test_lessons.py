@@ -11,7 +11,7 @@ from tests.page.talking import say, session_of
 from tests.server import Server
 
 REPLIES = [{"match": "gravity", "reply": "Gravity pulls all things together."}]
-NUM_TURNS, NUM_VERSIONS = 200, 12
+NUM_TURNS, NUM_VERSIONS = 40, 8
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def test_a_sentence_is_a_lesson_that_can_be_edited_and_rejected(server: Server, 
     page = open_page(server)
     turn = say(page, "what is gravity")
     say(page, "no, shorter please")
-    turn.get_by_text("Not what was wanted").wait_for()
+    turn.get_by_text("waits for its step").wait_for()
     page.goto(f"{server.url}/ui/#/lessons?session={session_of(page)}")
     page.get_by_role("button", name="no, shorter please").click()
     lesson = page.locator(".lesson")
@@ -49,6 +49,7 @@ def test_tokens_tell_their_way_to_eyes_ears_and_keys(server: Server, open_page: 
     page = open_page(server)
     turn = say(page, "what is gravity")
     say(page, "no, shorter please")
+    turn.get_by_text("waits for its step").wait_for()
     turn.get_by_role("link", name="See the whole lesson").click()
     first = page.locator(".tokens .tok").first
     first.focus()
