@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from openclaw_rl.views.measures import MEASURE_WORDS
 from openclaw_rl.types import VersionState
+from openclaw_rl.views.measures import MEASURE_WORDS
 from tests.pages import DOCS, named, rows, section, text
 
 PAGE = DOCS / "release.md"
