@@ -67,7 +67,7 @@ test-scale: setup  ## run trainers and workers over several processes and machin
 	$(BIN)/python -m pytest -m scale tests/unit/train/fsdp tests/pipeline $(ARGS)
 
 test-cloud: setup cloud-sdk  ## run training on services: their real SDKs against servers of their protocols here, 8 minutes
-	PYTHONPATH=$(CLOUD)/tinker $(BIN)/python -m pytest -m cloud tests/cloud $(ARGS)
+	PYTHONPATH=$(CLOUD)/tinker $(BIN)/python -m pytest -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning -m cloud tests/cloud $(ARGS)
 
 # A folder beside ours, for workers' PYTHONPATH: what an SDK brings never changes what we were tested with.
 cloud-sdk:  ## install the SDKs of training services into ~/.cache/openclaw-rl/cloud, once
