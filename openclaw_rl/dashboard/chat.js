@@ -17,6 +17,7 @@ import { TurnView } from "./turn.js";
 /** @typedef {import("./app.js").App} App */
 
 const AT_END_PX = 90;
+const STORED_MS = 3000;
 const IDEAS = ["idea.1", "idea.2", "idea.3", "idea.4"];
 
 export class ChatPage {
@@ -30,6 +31,10 @@ export class ChatPage {
     this.thread = new Thread();
     this.isOwn = true;
     this.redraws = false;
+    /** @type {Promise<void>} */
+    this.stopped = Promise.resolve();
+    /** @type {{ turn: string, resolve: () => void } | null} */
+    this.waiting = null;
     /** @type {Growing<ChatTurn> | null} */
     this.rows = null;
     /** @type {Map<string, TurnView>} */
@@ -274,6 +279,7 @@ export class ChatPage {
     const isHere = () => this.going === stop;
     let failed = "";
     try {
+      await this.stopped;
       for await (const event of stream("POST /ui/api/chat", { body, signal: stop.signal })) {
         if (event.event === "begun") this.begun(event, turn, view, isHere());
         else if (event.event === "ended") turn.finish_reason = event.finish_reason;
@@ -282,7 +288,10 @@ export class ChatPage {
       }
       if (!failed && turn.id) await this.ended(turn, view);
     } catch (error) {
-      if (stop.signal.aborted) turn.finish_reason = "abort";
+      if (stop.signal.aborted) {
+        turn.finish_reason = "abort";
+        this.stopped = this.whenStored(turn.id);
+      }
       else failed = errorWords(error) || (error instanceof Refused && error.status === 401 ? t("signed-out") : t("chat.lost"));
     }
     sessionStorage.removeItem(`sent:${started}`);
@@ -300,6 +309,18 @@ export class ChatPage {
       view.end();
     }
     this.follow();
+  }
+
+  /**
+   * A stopped answer is on disk a moment later; what is said next stands on it.
+   * @param {string} turn
+   * @returns {Promise<void>}
+   */
+  whenStored(turn) {
+    return new Promise((resolve) => {
+      this.waiting = { turn, resolve };
+      setTimeout(resolve, STORED_MS);
+    });
   }
 
   /**
@@ -355,6 +376,7 @@ export class ChatPage {
 
   /** @param {import("./live.js").Live} event */
   heard(event) {
+    if (event.event === "turn" && event.turn === this.waiting?.turn) this.waiting.resolve();
     if (event.event === "correction") this.corrected(event);
     if (event.event === "turn" && event.user === this.app.user) this.stored(event);
     if (event.event === "version") {

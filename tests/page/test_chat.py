@@ -64,7 +64,7 @@ def test_an_answer_can_be_stopped(server: Server, open_page: Open) -> None:
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped before the end.").wait_for()
     assert not page.locator(".prose").first.inner_text().endswith("399")
-    say(page, "what is gravity")
+    assert answer_of(say(page, "what is gravity")) == "Gravity pulls things together."
 
 
 def test_another_answer_and_an_edited_question_are_alternatives(server: Server, open_page: Open) -> None:
