@@ -87,6 +87,8 @@ SETTINGS: Mapping[str, Any] = {
     "critic": False,
     "teacher": "base",
     "teacher_path": None,
+    "teacher_url": None,
+    "teacher_model": None,
     "teacher_temperature": 1.0,
     "ema_decay": 0.99,
     "use_lora": True,

@@ -170,7 +170,7 @@ def test_serving_collecting_and_training_apart() -> None:
     command = translate("train_async.py", ["--rollout-dir", "r", "--checkpoint-dir", "/c", "--method", "combine"])
     assert command[:3] == ["train", "--rollout-dir", "r"]
     assert resolved(command).config.training.save_path == Path("/c")
-    with pytest.raises(ConfigError, match=r"training.gpu_ids = 2,3,4,5: this release trains on one GPU"):
+    with pytest.raises(ConfigError, match=r"training.gpu_ids = 2,3,4,5: training.backend=local trains on one GPU"):
         require_available(config_of("train_async.py", "--gpus", "2,3,4,5"))
 
 

@@ -197,7 +197,7 @@ def test_every_text_column_was_filled(folder: Path) -> None:
         *("meta.name", "meta.value", "session.episode", "turn.kind", "turn.skip", "turn.request_digest", "turn.chain"),
         *("task.stage", "task.owner", "judgement.outcome", "credit.skip", "sample.id", "sample.line", "sample.kind"),
         *("step.line", "step.state", "step.sample_ids", "step.replayed_ids", "version.line", "version.state"),
-        *("version.sha256", "version.gate", "version.weights", "turn.sampling"),
+        *("version.sha256", "version.gate", "version.weights", "turn.sampling", "api_key.terms"),
     }
     missing = []
     with sqlite3.connect(folder / "store.sqlite3") as connection:

@@ -58,7 +58,7 @@ def test_a_refusal_is_one_plain_sentence() -> None:
         "training.backend=fsdp to train on several GPUs or machines with FSDP2, or leave it at 1"
     )
     assert refusal(env={"FIREWORKS_API_KEY": "hunter2"}).startswith(
-        "training.fireworks_api_key (variable FIREWORKS_API_KEY) = ***: this release trains on one machine"
+        "training.fireworks_api_key (variable FIREWORKS_API_KEY) = ***: this release trains here, or on Tinker"
     )
     assert refusal(env={"NUM_GPUS": "8"}).endswith("leave it unset, or at 1")
     assert refusal(["engine.type=fireworks"]).endswith(f"set it to {either(AVAILABLE_ENGINES)}")

@@ -74,6 +74,7 @@ async def test_every_setting_reaches_the_embedded_worker() -> None:
         "kv_bytes": 1 << 30,
         "kv_after_update": "exact",
         "max_active": 5,
+        "max_adapters": 32,
         "max_queued": 6,
         "prefill_chunk": 7,
         "gpu_ids": (3,),

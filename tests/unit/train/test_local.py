@@ -75,7 +75,7 @@ async def test_after_the_second_death_over_an_order_parts_are_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    process = LocalTrainer(build_tiny_model(tmp_path / "model"), tmp_path, {"threads": 1, "gpu_ids": [1, 0]})
+    process = LocalTrainer(build_tiny_model(tmp_path / "model"), tmp_path, {"threads": 1, "gpu_ids": [1, 0], "device": "cpu"})
     try:
         monkeypatch.setenv("OPENCLAW_RL_CRASH_AT", "trainer.ordered")
         first = await carried_out(process, tmp_path)

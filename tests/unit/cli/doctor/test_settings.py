@@ -50,9 +50,9 @@ def test_only_what_is_asked_for_and_then_with_its_purpose(loaded: LoadedConfig, 
 def test_the_whole_tree_is_a_line_each_and_limits_are_told(loaded: LoadedConfig, capsys: CAPS) -> None:
     show_settings(loaded, [], as_json=False)
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(LEAVES)
-    show_settings(loaded, ["training.nnodes"], as_json=True)
-    doc = json.loads(capsys.readouterr().out)["training.nnodes"]["doc"]
-    assert doc.endswith("Limited: this release runs on one machine; leave it at 1.")
+    show_settings(loaded, ["evaluation.judge_gpus"], as_json=True)
+    doc = json.loads(capsys.readouterr().out)["evaluation.judge_gpus"]["doc"]
+    assert doc.endswith("or on a CPU (engine.device=cpu); leave it unset, or at 1.")
 
 
 def test_an_unknown_key_names_the_nearest(loaded: LoadedConfig) -> None:

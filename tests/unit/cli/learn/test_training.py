@@ -334,7 +334,7 @@ def test_bad_input_is_one_line_with_a_remedy(tmp_path: Path, model: Path, capsys
     status, error = refused(capsys, nowhere, "--method", "magic")
     assert (status, "binary" in error) == (2, True)
     status, error = refused(capsys, nowhere, "--gpus", "0,1")
-    assert (status, "trains on one GPU; name one, such as 0" in error) == (2, True)
+    assert (status, "training.backend=local trains on one GPU" in error) == (2, True)
     status, error = refused(capsys, nowhere, "engine.type=scripted")
     assert (status, "engine.type=embedded" in error) == (2, True)
     asyncio.run(record(tmp_path / "data", make_turns(model, 1)))

@@ -111,7 +111,7 @@ async def test_every_setting_reaches_sglang(model: ModelFiles, tmp_path: Path) -
         "max_loaded_loras": 9,
         "arguments": ("--disable-radix-cache",),
     }
-    got = launch("sglang", model, tmp_path, sglang=sglang, max_active=5, prefill_chunk=64, gpu_ids=(1,))
+    got = launch("sglang", model, tmp_path, sglang=sglang, max_active=5, prefill_chunk=64, gpu_ids=(1, 2))
     options = options_of(got.command)
     wanted = {
         "--max-running-requests": "5",
@@ -124,7 +124,7 @@ async def test_every_setting_reaches_sglang(model: ModelFiles, tmp_path: Path) -
     }
     assert {key: options.get(key) for key in wanted} == wanted
     assert {"--enable-lora", "--enable-priority-scheduling", "--disable-radix-cache"} <= set(got.command)
-    assert got.environment["CUDA_VISIBLE_DEVICES"] == "1"
+    assert got.environment["CUDA_VISIBLE_DEVICES"] == "1,2"
 
 
 async def test_a_missing_or_old_installation_is_refused(model: ModelFiles, tmp_path: Path) -> None:
