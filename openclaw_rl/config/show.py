@@ -16,6 +16,9 @@ from openclaw_rl.config.text import write_yaml
 from openclaw_rl.config.tree import CLOUDS, FOREIGN_ENGINES, Config, EngineConfig
 from openclaw_rl.errors import ConfigError
 
+_NAMED_BY = {service: {"served_model"} for service in CLOUDS}
+"""A service is asked for its base model by this name."""
+
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
 
 
@@ -107,7 +110,8 @@ def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
 def _of_others(engine: EngineConfig) -> Iterator[str]:
     """What only a server of others follows, where the engine is none."""
     plain = EngineConfig()
-    for name in ("url", "port", "api_key", "served_model", "adapter_dir"):
+    useless = {"url", "port", "api_key", "served_model", "adapter_dir"} - _NAMED_BY.get(engine.type, set())
+    for name in sorted(useless):
         if (value := getattr(engine, name)) != getattr(plain, name):
             shown = HIDDEN if name == "api_key" else mask_passwords(str(value))
             yield (
