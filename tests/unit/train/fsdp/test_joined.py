@@ -96,8 +96,8 @@ def test_the_command_for_a_machine(tmp_path: Path) -> None:
         return " ".join(torchrun(load_config(env={}, overrides=settings).config, join, key_file)[1:])
 
     assert command("training.gpus_per_node=4") == (
-        "-m torch.distributed.run --standalone --nproc-per-node 4 --max-restarts 10000 -m openclaw_rl.train.fsdp "
-        f"--join 10.0.0.1:7000 --key-file {key} --options {{}}"
+        "-m openclaw_rl.train.fsdp.torchrun --standalone --nproc-per-node 4 --max-restarts 10000 "
+        f"-m openclaw_rl.train.fsdp --join 10.0.0.1:7000 --key-file {key} --options {{}}"
     )
     many = command("training.gpu_ids=2,3", "training.nnodes=2", "training.node_rank=1", "training.master_addr=10.0.0.7")
     assert "--nnodes 2 --node-rank 1 --master-addr 10.0.0.7 --master-port 6000 --nproc-per-node 2" in many
