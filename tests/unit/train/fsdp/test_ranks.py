@@ -16,15 +16,16 @@ def member(rank: int, folder: Path) -> dict[str, Any]:
     """What rank `rank` of two sees; runs in a process of its own."""
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore, PrefixStore
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Shard
 
     from openclaw_rl.train.fsdp.ranks import Ranks
 
     torch.set_num_threads(1)
-    store = dist.FileStore(str(folder / "meet"), 2)
-    dist.init_process_group("gloo", store=dist.PrefixStore("group", store), rank=rank, world_size=2)
-    ranks = Ranks(dist.PrefixStore("orders", store))
+    store = FileStore(str(folder / "meet"), 2)
+    dist.init_process_group("gloo", store=PrefixStore("group", store), rank=rank, world_size=2)
+    ranks = Ranks(PrefixStore("orders", store))
     mesh = init_device_mesh("cpu", (2,))
 
     both, one = torch.zeros(2, requires_grad=True), torch.zeros(2, requires_grad=True)
