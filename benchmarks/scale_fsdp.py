@@ -1,9 +1,10 @@
 """What it costs to take one step in several processes (FSDP2), and what each of them then holds in memory.
 
 Weights are random, in the shape of the embedded model on a CPU and of one with 1.1 billion on a GPU. The same step, of
-eight conversations and two epochs, by the local trainer and by so many ranks as there are GPUs; on a CPU by two, with
-half of its threads each. Memory is what a process has for itself once the step is done (RssAnon: mapped files and
-what idle torch takes are left out). On a CPU the local trainer maps its frozen weights; ranks have copies of theirs.
+eight conversations (`--quick`: one step of two) and two epochs, by the local trainer and by so many ranks as there are
+GPUs; on a CPU by two, with half of its threads each. Memory is what a process has for itself once the step is done
+(RssAnon: mapped files and what idle torch takes are left out). On a CPU the local trainer maps its frozen weights;
+ranks have copies of theirs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FIGURES = {
     "fsdp_full_rank_mib": ("  of each rank, MiB", ""),
     "fsdp_full_rank_share": ("  a rank's over the one's", ""),
 }
-_NUM_SESSIONS, _NUM_TURNS, _TURN_TOKENS = 8, 3, 96
+_NUM_TURNS, _TURN_TOKENS = 3, 96
 
 
 def measure(chosen: Chosen) -> Mapping[str, float]:
@@ -72,10 +73,11 @@ async def _steps(trainer: LocalTrainer, use_lora: bool, chosen: Chosen) -> tuple
     folder = trainer.new_checkpoint("local", 1).parent
     times: list[float] = []
     try:
-        await trainer.rehearse(_order(0, None, use_lora))
+        num_sessions = 2 if chosen.quick else 8
+        await trainer.rehearse(_order(0, None, use_lora, num_sessions))
         report: StepReport | None = None
-        for number in range(1, 3 if chosen.quick else 5):
-            report = await trainer.step(_order(number, report, use_lora))
+        for number in range(1, 2 if chosen.quick else 5):
+            report = await trainer.step(_order(number, report, use_lora, num_sessions))
             if report.state != "done":
                 raise LoadError(f"the step was {report.state}: {report.reason}")
             times.append(report.metrics["step/seconds"])
@@ -87,7 +89,7 @@ async def _steps(trainer: LocalTrainer, use_lora: bool, chosen: Chosen) -> tuple
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _order(number: int, parent: StepReport | None, use_lora: bool) -> StepOrder:
+def _order(number: int, parent: StepReport | None, use_lora: bool, num_sessions: int) -> StepOrder:
     settings: dict[str, Any] = json.loads(TrainingConfig().model_dump_json())
     settings |= {"use_lora": use_lora, "num_epochs": 2, "learning_rate": 1e-4}
     return StepOrder(
@@ -97,14 +99,14 @@ def _order(number: int, parent: StepReport | None, use_lora: bool) -> StepOrder:
         parent_number=max(0, number - 1),
         seed=1,
         settings=settings,
-        samples=tuple(_samples(number)),
+        samples=tuple(_samples(number, num_sessions)),
     )
 
 
-def _samples(number: int) -> Sequence[Sample]:
+def _samples(number: int, num_sessions: int) -> Sequence[Sample]:
     """Conversations whose turns grow out of each other, each with one hint."""
     drawn, made = random.Random(number), list[Sample]()
-    for session in range(_NUM_SESSIONS):
+    for session in range(num_sessions):
         said: tuple[int, ...] = (1,)
         for turn in range(_NUM_TURNS):
             prompt = said + tuple(drawn.randrange(3, 8000) for _ in range(_TURN_TOKENS))

@@ -40,7 +40,7 @@ _TORCH_ROOMS = {
     "engine.embedded.cuda": "adapters decode_step graph_runner graphs",
     "model": "adapter elementwise foreign foreign_adapter network product weights",
     "train.cloud": "rows step training",
-    "train.fsdp": "network ranks students",
+    "train.fsdp": "meeting network ranks students torchrun",
     "train.worker": "checkpoint crew critic form shards speaking step student teacher trainer",
     "train.passes": "activations fallback lora memory plain reader rooms served",
     "train.head": "chunks rows",

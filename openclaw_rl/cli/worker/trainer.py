@@ -49,7 +49,7 @@ def torchrun(config: Config, join: str, key_file: Path) -> list[str]:
     own = {"device": training.device, "dtype": training.dtype, "gpu_ids": list(training.gpu_ids)}
     options = {name: value for name, value in own.items() if value}
     return [
-        *(sys.executable, "-m", "torch.distributed.run", *where, "--nproc-per-node", str(training.num_ranks)),
+        *(sys.executable, "-m", "openclaw_rl.train.fsdp.torchrun", *where, "--nproc-per-node", str(training.num_ranks)),
         *("--max-restarts", str(_MAX_RESTARTS), "-m", "openclaw_rl.train.fsdp"),
         *("--join", join, "--key-file", str(key_file), "--options", json.dumps(options)),
     ]

@@ -18,7 +18,6 @@ import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,9 +39,6 @@ if TYPE_CHECKING:
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
 _log = logging.getLogger(__name__)
-
-_REFUSED_S = 10.0
-"""Before the end of processes that were refused, as torchrun starts them again at once."""
 
 
 class Employer(Protocol):
@@ -111,21 +107,25 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     give_way()
     os.environ["HF_HUB_OFFLINE"] = "1"
     employer: Pipe | Joined | None = None
+    why: str | None = None
     try:
         if arguments.join is None:
             employer = Pipe()
         elif os.environ["RANK"] == "0":
             key = arguments.key_file.read_text(encoding="utf-8").strip()
-            employer = Joined(arguments.join, key, world_size=int(os.environ["WORLD_SIZE"]))
-        trainer, ranks = _meet(arguments, employer)
+            try:
+                employer = Joined(arguments.join, key, world_size=int(os.environ["WORLD_SIZE"]))
+            except TrainerLost:
+                raise
+            except TrainError as error:
+                why = str(error)
+        trainer, ranks = _meet(arguments, employer, why)
         serve(trainer, ranks, employer)
     except (OpenClawError, OSError, RuntimeError) as error:
         _log.exception("this rank of the trainer ends")
         if employer is not None:
             with suppress(TrainerLost):
                 employer.lost(str(error)[:MAX_ERROR])
-        if isinstance(error, TrainError) and not isinstance(error, TrainerLost):
-            time.sleep(_REFUSED_S)
         os._exit(1)  # and not through destructors that wait for the other ranks
 
 
@@ -157,15 +157,26 @@ def serve(trainer: TorchTrainer, ranks: Ranks, employer: Employer | None) -> NoR
             first.answer(answer)
 
 
-def _meet(arguments: argparse.Namespace, employer: Pipe | Joined | None) -> tuple[TorchTrainer, Ranks]:
-    """The group of ranks; those that joined learn from the first what to do it with."""
+def refuse(why: str, *, is_first: bool) -> NoReturn:
+    """Ends a rank of processes that are not wanted as they are. torchrun starts processes again that fail, until it has
+    done so as often as it may: these end well, as starting them again would help nobody."""
+    if is_first:
+        sys.stderr.write(f"openclaw-rl: these processes cannot join: {why}\n")
+        sys.stderr.flush()
+    most, done = (int(os.environ.get(f"TORCHELASTIC_{name}", 0)) for name in ("MAX_RESTARTS", "RESTART_COUNT"))
+    os._exit(0 if done < most else 1)
+
+
+def _meet(arguments: argparse.Namespace, employer: Pipe | Joined | None, why: str | None) -> tuple[TorchTrainer, Ranks]:
+    """The group of ranks; those that joined learn from the first what to do it with, or `why` they cannot."""
     import torch
     import torch.distributed as dist
     from torch._C._distributed_c10d import FileStore, PrefixStore, Store
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.rendezvous import rendezvous
 
-    from openclaw_rl.train.fsdp.ranks import FOREVER, Ranks
+    from openclaw_rl.train.fsdp.meeting import answer, call
+    from openclaw_rl.train.fsdp.ranks import Ranks
     from openclaw_rl.train.fsdp.students import open_sharded
     from openclaw_rl.train.worker.trainer import TorchTrainer
 
@@ -177,12 +188,17 @@ def _meet(arguments: argparse.Namespace, employer: Pipe | Joined | None) -> tupl
     else:
         store = FileStore(str(arguments.meet), size)
     model, options = arguments.model, arguments.options
-    if isinstance(employer, Joined):
-        store.set("welcome", json.dumps([str(model or employer.model), {**employer.options, **options}]))
     if arguments.join is not None:
-        store.wait(["welcome"], FOREVER)
-        named, options = json.loads(store.get("welcome"))
-        model = Path(named)
+        words: Mapping[str, Any] = {"refused": why}
+        if isinstance(employer, Joined):
+            words = {"model": str(model or employer.model), "options": {**employer.options, **options}}
+        if rank == 0:
+            store = call(store, size, words)
+        else:
+            store, words = answer(store, rank)
+        if "refused" in words:
+            refuse(words["refused"], is_first=rank == 0)
+        model, options = Path(words["model"]), words["options"]
     device = device_of(options, local=int(os.environ.get("LOCAL_RANK", rank)))
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from openclaw_rl.config import Config
-from openclaw_rl.errors import TrainerLost, TrainError
+from openclaw_rl.errors import ConfigError, TrainerLost, TrainError
 from openclaw_rl.train.fsdp.joining import FORMAT, parse_address, prove
 from openclaw_rl.train.local import OrderingTrainer, versions_folder, worker_options
 from openclaw_rl.train.wire import Order, Report, order_lines, parse_report
@@ -67,12 +67,17 @@ class JoinedTrainer(OrderingTrainer):
     @classmethod
     def of(cls, config: Config, model: Path) -> Self:
         training, run_dir = config.training, config.store.data_dir / "run"
+        listen = training.listen or str(run_dir / "trainer.sock")
+        try:
+            parse_address(listen)
+        except TrainError as error:
+            raise ConfigError(str(error)) from error
         counted = training.gpus_per_node or training.actor_gpus or len(training.gpu_ids)
         return cls(
             model,
             versions_folder(config),
             worker_options(config),
-            listen=training.listen or str(run_dir / "trainer.sock"),
+            listen=listen,
             key_file=config.store.data_dir / "trainer.key",
             world_size=counted * training.nnodes if counted else None,
         )

@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,6 +34,8 @@ _log = logging.getLogger(__name__)
 FORMAT = 1
 _RETRY_S = 1.0
 _MAX_LINE = 1 << 20
+MAX_SOCKET = 103 if sys.platform == "darwin" else 107
+"""Bytes of a path: `sun_path` has one more."""
 
 
 def prove(key: str, nonce: str) -> str:
@@ -44,6 +47,11 @@ def parse_address(address: str) -> tuple[str, int] | Path:
     """A host and a port, or a socket's path."""
     host, colon, port = address.rpartition(":")
     if address.startswith("/"):
+        if (size := len(os.fsencode(address))) > MAX_SOCKET:
+            raise TrainError(
+                f"the socket's path {address} has {size} bytes, and this system allows {MAX_SOCKET}; set "
+                "training.listen to a shorter one, or to HOST:PORT, and join there"
+            )
         return Path(address)
     if not colon or not host or not port.isdigit():
         raise TrainError(f"{address!r} is no address to join; give HOST:PORT, or the full path of a socket")

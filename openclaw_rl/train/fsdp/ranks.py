@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -19,11 +18,10 @@ from torch._C._distributed_c10d import Store
 from torch.distributed.tensor import DTensor
 
 from openclaw_rl.errors import TrainerLost
+from openclaw_rl.train.fsdp.meeting import FOREVER
 
 _Part = TypeVar("_Part")
 
-FOREVER = timedelta(days=3650)
-"""How long ranks wait for the next order: nobody has to train."""
 _LAST_WORDS_S = 5.0
 """How long a rank that failed is listened for by others, and waits for them to fail as well."""
 

@@ -88,6 +88,19 @@ def test_the_settings_choose_who_starts_it(tmp_path: Path) -> None:
     assert (trainer._world_size, trainer._listen) == (None, "10.0.0.1:7000")
 
 
+def test_a_path_that_no_socket_can_have_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 120)
+    own = ["training.backend=fsdp", "training.ranks=joined", f"store.data_dir={deep}"]
+    with pytest.raises(ConfigError, match=r"trainer\.sock has \d+ bytes.* set training\.listen"):
+        new_trainer(load_config(env={}, overrides=own).config, tmp_path)
+    assert isinstance(
+        new_trainer(load_config(env={}, overrides=[*own, "training.listen=10.0.0.1:7000"]).config, tmp_path),
+        JoinedTrainer,
+    )
+    with pytest.raises(TrainError, match="bytes, and this system allows"):
+        Joined(str(deep / "s"), "key", world_size=1)  # and does not wait for ever
+
+
 def test_the_command_for_a_machine(tmp_path: Path) -> None:
     key = tmp_path / "trainer.key"
     key.write_text("k")
@@ -96,8 +109,8 @@ def test_the_command_for_a_machine(tmp_path: Path) -> None:
         return " ".join(torchrun(load_config(env={}, overrides=settings).config, join, key_file)[1:])
 
     assert command("training.gpus_per_node=4") == (
-        "-m torch.distributed.run --standalone --nproc-per-node 4 --max-restarts 10000 -m openclaw_rl.train.fsdp "
-        f"--join 10.0.0.1:7000 --key-file {key} --options {{}}"
+        "-m openclaw_rl.train.fsdp.torchrun --standalone --nproc-per-node 4 --max-restarts 10000 "
+        f"-m openclaw_rl.train.fsdp --join 10.0.0.1:7000 --key-file {key} --options {{}}"
     )
     many = command("training.gpu_ids=2,3", "training.nnodes=2", "training.node_rank=1", "training.master_addr=10.0.0.7")
     assert "--nnodes 2 --node-rank 1 --master-addr 10.0.0.7 --master-port 6000 --nproc-per-node 2" in many
@@ -110,6 +123,23 @@ def test_the_command_for_a_machine(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=told):
             command(*settings, **changes)
+
+
+@pytest.mark.scale
+async def test_processes_of_torchrun_that_are_refused_say_why_and_end(tmp_path: Path) -> None:
+    trainer = joined_trainer(tmp_path, world_size=2)
+    await trainer.listen()
+    (tmp_path / "other.key").write_text("guessed")
+    command = [sys.executable, "-m", "openclaw_rl", "worker", "trainer", "--join", str(tmp_path / "s")]
+    command += ["--key-file", str(tmp_path / "other.key"), "training.gpus_per_node=2", "training.device=cpu"]
+    worker = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    try:
+        said = (await worker.communicate())[1].decode()
+        assert worker.returncode == 1
+        assert said.count("cannot join: the key is another; give --key-file a copy of") == 1
+        assert "Traceback" not in said
+    finally:
+        await trainer.close()
 
 
 @pytest.mark.scale
