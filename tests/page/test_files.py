@@ -70,3 +70,12 @@ def test_every_reason_that_is_left_out_has_chinese_words() -> None:
     from openclaw_rl.types import Skip
 
     assert {f"told.left-out.{skip.value}" for skip in Skip} <= set(words("zh"))
+
+
+def test_chinese_names_every_section_and_remark_and_knows_only_sentences_that_are_said() -> None:
+    chinese = words("zh")
+    assert {f"told.section.{name}" for name in Config.model_fields} <= set(chinese)
+    source = "".join(path.read_text() for part in ("judge", "views") for path in (FOLDER.parent / part).rglob("*.py"))
+    said = [key.removeprefix("told.said.") for key in chinese if key.startswith("told.said.")]
+    assert said
+    assert [one for one in said if f'"{one}"' not in source] == []
