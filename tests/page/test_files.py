@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import openclaw_rl.dashboard
+from openclaw_rl.config import Config
 
 FOLDER = Path(openclaw_rl.dashboard.__file__).parent
 SCRIPTS = sorted(FOLDER.glob("*.js"))
@@ -63,7 +64,8 @@ def test_every_word_that_a_script_asks_for_is_there() -> None:
         for key in re.findall(r'\b(?:t|parts)\(\s*"([^"]+)"', path.read_text()):
             assert key in english or f"{key}.other" in english, f"{path.name}: {key}"
         for key in re.findall(r"\b(?:t|parts)\(\s*`([^`$]+)\$\{", path.read_text()):
-            assert any(one.startswith(key) for one in english), f"{path.name}: {key}"
+            known = words("zh") if key == "told." else english  # what the server says itself in English
+            assert any(one.startswith(key) for one in known), f"{path.name}: {key}"
 
 
 def test_every_reason_that_is_left_out_has_chinese_words() -> None:
