@@ -163,7 +163,7 @@ async def run(
             if releasing.watch is not None:
                 start("watch", releasing.watch.run())
 
-            idle_lines = asyncio.Queue[str]()
+            idle_lines, judging = asyncio.Queue[str](), None
             if learn:
                 judging = await make_judging(foundation, lessons, host.engine, sockets, metrics)
                 if judging.host is not None:
@@ -205,7 +205,7 @@ async def run(
             telling = {"/collect": trying.collect, "/try": trying.examine}
             page = None
             if config.gateway.page:
-                page = make_page(foundation, serving, releasing, lessons, commands, loaded=loaded, learns=learn)
+                page = make_page(foundation, serving, releasing, judging, lessons, commands, loaded=loaded)
                 start("page", page.feed.run())
             url = await running.enter_async_context(
                 listening(

@@ -544,8 +544,8 @@ export interface EngineTold {
   device: string;
   model: string;
   versions: string[];
-  /** Requests that it computes; null where only one engine runs, which does not tell. */
-  num_running: number | null;
+  /** What it computes: requests of one of several engines; answers under way where there is only one. */
+  num_running: number;
   num_restarts: number;
   /** Sampled tokens a second, of all engines together, since the machine was looked at before; null: not yet known. */
   tokens_per_s: number | null;
@@ -576,8 +576,10 @@ export interface JudgeTold {
   /** The share of votes for a score that agree with the verdict they came to, 0 to 1. */
   agreement: number | null;
   sureness: number | null;
-  /** Calls of the judge's endpoint that a day allows; null: no limit. */
+  /** Votes of the judge's endpoint that 24 hours allow; null: no limit. */
   budget: number | null;
+  /** How many of them are spent; null where there is no limit, or no such judge. */
+  spent: number | null;
 }
 
 export interface EnvironmentTold {

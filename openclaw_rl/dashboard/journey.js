@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 import { duration, percent, when } from "./format.js";
 import { icon } from "./icons.js";
 import { has, language, parts, t } from "./i18n.js";
-import { chip, told, versionLink } from "./parts.js";
+import { chip, known, told, versionLink } from "./parts.js";
 
 /** @typedef {import("./api").Correction} Correction */
 
@@ -105,7 +105,7 @@ export function whyWords(correction) {
  */
 export function reasonWords(reason) {
   const sure = /heads: [+−-]?\d at (\d\.\d+)/.exec(reason)?.[1];
-  return sure ? t("why.heads", { sure: percent(Number(sure)) }) : reason;
+  return sure ? t("why.heads", { sure: percent(Number(sure)) }) : known(reason);
 }
 
 /** @param {import("./api").LeftOut} left */

@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { duration, figure, number, percent, size, when } from "./format.js";
 import { icon } from "./icons.js";
 import { language, t } from "./i18n.js";
-import { chip, facts, within } from "./parts.js";
+import { chip, facts, known, told, within } from "./parts.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./api").Machine} Machine */
@@ -115,9 +115,9 @@ function trouble(one) {
   return h(
     "div",
     { class: `trouble ${one.state}` },
-    h("div", { class: "row" }, h("b", null, one.name), chip(t(`remark.${one.state}`), one.state === "broken" ? "bad" : "warn", "warn")),
-    h("p", null, one.text),
-    one.remedy ? h("p", { class: "soft" }, one.remedy) : null,
+    h("div", { class: "row" }, h("b", null, told(`remark.${one.name}`, one.name)), chip(t(`remark.${one.state}`), one.state === "broken" ? "bad" : "warn", "warn")),
+    h("p", null, known(one.text)),
+    one.remedy ? h("p", { class: "soft" }, known(one.remedy)) : null,
   );
 }
 
@@ -137,7 +137,7 @@ function engine(one) {
     [t("machine.model"), one.model],
     [t("machine.device"), one.device || "–"],
     [t("machine.speed"), one.tokens_per_s === null ? "–" : one.tokens_per_s === 0 ? t("machine.idle") : t("machine.tokens-per-s", { n: figure(one.tokens_per_s) })],
-    [t("machine.running"), one.num_running === null ? "–" : number(one.num_running)],
+    [t("machine.running"), number(one.num_running)],
     [t("machine.loaded"), one.versions.join(", ") || "–"],
     [t("machine.memory"), one.memory_bytes === null ? "–" : size(one.memory_bytes)],
     [t("machine.restarts"), number(one.num_restarts)],
@@ -164,7 +164,7 @@ function judge(one) {
     [t("machine.judge.judged"), number(one.num_judged) + (who.length ? ` (${who.join(", ")})` : "")],
     [t("machine.judge.agreement"), one.agreement === null ? "–" : percent(one.agreement)],
     [t("machine.judge.sureness"), one.sureness === null ? "–" : percent(one.sureness)],
-    [t("machine.judge.budget"), one.budget === null ? t("machine.no-limit") : t("machine.a-day", { n: one.budget })],
+    [t("machine.judge.budget"), one.budget === null ? t("machine.no-limit") : one.spent === null ? t("machine.a-day", { n: one.budget }) : t("machine.spent", { spent: number(one.spent), n: one.budget })],
   ]);
 }
 

@@ -17,6 +17,14 @@ export function told(key, words) {
 }
 
 /**
+ * A sentence of the server that is always the same, in the reader's language; any other as it is.
+ * @param {string} words
+ */
+export function known(words) {
+  return told(`said.${words}`, words);
+}
+
+/**
  * A measure of the check by the page's own name for it, else by the server's.
  * @param {{ name: string, words: string }} one
  */

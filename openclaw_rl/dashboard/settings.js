@@ -5,7 +5,7 @@ import { fill, h } from "./dom.js";
 import { number } from "./format.js";
 import { icon } from "./icons.js";
 import { language, speak as speakLanguage, t } from "./i18n.js";
-import { ask, busy, button, chip, choice, command, facts, sayError, toast, whose, within } from "./parts.js";
+import { ask, busy, button, chip, choice, command, facts, told, sayError, toast, whose, within } from "./parts.js";
 
 /** @typedef {import("./app.js").App} App */
 /** @typedef {import("./api").SettingRow} SettingRow */
@@ -157,7 +157,7 @@ export class SettingsPage {
     fill(
       this.rows,
       found.length
-        ? [...sections].map(([name, rows]) => h("details", { class: "card", open: isOpen }, h("summary", null, h("b", null, name), " ", h("span", { class: "soft small" }, t("settings.count", { n: rows.length }))), rows.map(setting)))
+        ? [...sections].map(([name, rows]) => h("details", { class: "card", open: isOpen }, h("summary", null, h("b", null, told(`section.${name}`, name)), " ", h("span", { class: "soft small" }, t("settings.count", { n: rows.length }))), rows.map(setting)))
         : h("p", { class: "soft" }, t("settings.none")),
     );
   }

@@ -16,6 +16,7 @@ from openclaw_rl.judge.compose import MarksClaims, ask
 from openclaw_rl.judge.heads.check import check_scores
 from openclaw_rl.judge.heads.examples import CHECK, Example, load
 from openclaw_rl.judge.heads.fit import mixed
+from openclaw_rl.judge.model.panel import Budgeted
 from openclaw_rl.protocols import Judge
 from openclaw_rl.types import NOT_ASKED, Evidence, Score, Verdict
 
@@ -46,6 +47,10 @@ class AutoJudge:
     @property
     def prompt_version(self) -> str:
         return (self._chosen or self._own).prompt_version
+
+    @property
+    def num_spent(self) -> int | None:
+        return self._model.num_spent if isinstance(self._model, Budgeted) else None
 
     async def judge(self, evidence: Evidence) -> Verdict:
         judge = await self._choose()

@@ -116,3 +116,4 @@ class KeptCounts:
     num_sessions: int
     num_turns: int
     num_versions: int
+    """Those whose weights are there."""

@@ -20,6 +20,7 @@ from openclaw_rl.gateway.api.metrics import Metrics
 from openclaw_rl.judge.canaries import Canaries
 from openclaw_rl.judge.heads import HeadsJudge
 from openclaw_rl.judge.loop import JudgeLoop, JudgeSettings
+from openclaw_rl.judge.model.panel import Budgeted
 from openclaw_rl.judge.registry import JUDGES, ServedModel, judges_in, make_judges
 from openclaw_rl.judge.rules import form_words
 from openclaw_rl.model.files import inspect_folder
@@ -97,6 +98,13 @@ class JudgingParts:
         for judge in self.judges:
             if isinstance(judge, HeadsJudge):
                 await judge.prepared()
+
+    @property
+    def num_spent(self) -> int | None:
+        """Votes of the judge's daily budget that are spent; None: there is no budget."""
+        return next(
+            (spent for one in self.judges if isinstance(one, Budgeted) and (spent := one.num_spent) is not None), None
+        )
 
     async def close(self) -> None:
         for judge in self.judges:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,23 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks.page import fill
+from tests.page.chromium import NAMES, chromium_path
 from tests.server import Server
 from tests.wire.browsing import new_link
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 PATIENCE_MS = 20_000
 """How long a test waits for something to appear: the machine may be busy."""
 
 Open = Callable[..., "Page"]
-
-
-def chromium_path() -> str | None:
-    """The browser of this machine; OPENCLAW_RL_CHROMIUM names another one."""
-    named = os.environ.get("OPENCLAW_RL_CHROMIUM")
-    return named or next((found for name in NAMES if (found := shutil.which(name))), None)
 
 
 @pytest.fixture(scope="module")

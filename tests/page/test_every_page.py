@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import page_in_browser as measures
 from tests.page.conftest import Open, filled
 from tests.page.talking import say
 from tests.server import Server
@@ -21,22 +22,6 @@ NUM_TURNS, NUM_VERSIONS = 10_000, 300
 SERIOUS = """async () => (await axe.run(document)).violations
     .filter((one) => ["serious", "critical"].includes(one.impact))
     .map((one) => one.id + ": " + one.nodes.slice(0, 3).map((it) => it.html).join(" | "))"""
-LONGEST_TASK = """async () => {
-    const place = document.querySelector(".turns") ?? document.scrollingElement;
-    const list = document.querySelector(".talks .list");
-    let longest = 0;
-    const watch = new PerformanceObserver((seen) => seen.getEntries().forEach((one) => {
-        longest = Math.max(longest, one.duration);
-    }));
-    watch.observe({ type: "longtask" });
-    for (let step = 0; step < 150; step += 1) {
-        place.scrollBy(0, 900);
-        list?.scrollBy(0, 900);
-        await new Promise((resolve) => setTimeout(resolve, 30));
-    }
-    watch.disconnect();
-    return { longest, rows: document.querySelectorAll(".lesson, .talk").length };
-}"""
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +67,11 @@ def test_axe_finds_nothing_serious(server: Server, open_page: Open, axe: str, th
 def test_ten_thousand_turns_scroll_like_fifty(server: Server, open_page: Open, place: str) -> None:
     page = open_page(server, place)
     page.locator(".lesson, .talk").first.wait_for()
-    told = page.evaluate(LONGEST_TASK)
+    told = page.evaluate(measures.LONGEST_TASK)
     assert told["rows"] < 1500, "rows far out of sight are given back"
-    print(f"{place}: the longest that scrolling was held up: {told['longest']:.0f} ms")
 
 
 def test_three_hundred_versions_are_a_graph(server: Server, open_page: Open) -> None:
     page = open_page(server, "#/versions")
-    page.locator(".node").nth(50).wait_for()
-    while page.get_by_role("button", name="Show more").count():
-        before = page.locator(".node").count()
-        page.get_by_role("button", name="Show more").click()
-        page.locator(".node").nth(before).wait_for()
+    measures.show_all(page)
     assert page.locator(".node").count() == NUM_VERSIONS + 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import openclaw_rl.dashboard
+from openclaw_rl.config import Config
 
 FOLDER = Path(openclaw_rl.dashboard.__file__).parent
 SCRIPTS = sorted(FOLDER.glob("*.js"))
@@ -63,10 +64,20 @@ def test_every_word_that_a_script_asks_for_is_there() -> None:
         for key in re.findall(r'\b(?:t|parts)\(\s*"([^"]+)"', path.read_text()):
             assert key in english or f"{key}.other" in english, f"{path.name}: {key}"
         for key in re.findall(r"\b(?:t|parts)\(\s*`([^`$]+)\$\{", path.read_text()):
-            assert key == "told." or any(one.startswith(key) for one in english), f"{path.name}: {key}"
+            known = words("zh") if key == "told." else english  # what the server says itself in English
+            assert any(one.startswith(key) for one in known), f"{path.name}: {key}"
 
 
 def test_every_reason_that_is_left_out_has_chinese_words() -> None:
     from openclaw_rl.types import Skip
 
     assert {f"told.left-out.{skip.value}" for skip in Skip} <= set(words("zh"))
+
+
+def test_chinese_names_every_section_and_remark_and_knows_only_sentences_that_are_said() -> None:
+    chinese = words("zh")
+    assert {f"told.section.{name}" for name in Config.model_fields} <= set(chinese)
+    source = "".join(path.read_text() for part in ("judge", "views") for path in (FOLDER.parent / part).rglob("*.py"))
+    said = [key.removeprefix("told.said.") for key in chinese if key.startswith("told.said.")]
+    assert said
+    assert [one for one in said if f'"{one}"' not in source] == []

@@ -181,7 +181,8 @@ def test_the_machine_and_the_settings(owner: Browser) -> None:
     assert told["stages"][1]["num_last_hour"] >= 1
     assert told["judge"]["judge"] == "rules"
     assert told["judge"]["judges"]["the person"] >= 1
-    assert told["engines"][0]["light"] == "ok"
+    assert told["judge"]["spent"] is None, "rules cost nothing"
+    assert (told["engines"][0]["light"], told["engines"][0]["num_running"]) == ("ok", 0)
     assert {one["name"] for one in told["remarks"]} >= {"disk", "judge", "learning", "store"}
     rows = {one["key"]: one for one in owner.get("/ui/api/settings")["items"]}
     assert (rows["evaluation.judge"]["value"], rows["evaluation.judge"]["origin"]) == ('["rules"]', "command line")

@@ -54,14 +54,14 @@ class MachineRoutes:
         """For the owner."""
         parts, now = self._parts, time.time()
         rows, config, memory = parts.rows, parts.config, worker_memory()
-        judge, unscored = read_judge(rows, config, learns=parts.learns)
+        judge, unscored = read_judge(rows, config, learns=parts.learns, num_spent=parts.num_spent())
         disk = tell_disk(config)
         found = [*running_remarks(parts.host, config, disk), *read_remarks(rows, config, unscored)]
         return Machine(
             at=now,
             uptime_s=now - parts.started_at,
             stages=read_stages(rows, None, config, now=now, learns=parts.learns),
-            engines=tell_engines(parts.host, parts.metrics, self._rate, memory),
+            engines=tell_engines(parts.host, parts.metrics, self._rate, memory, num_running=parts.num_running()),
             trainer=tell_trainer(rows, config, memory) if parts.learns else None,
             judge=judge,
             environments=read_environments(rows),

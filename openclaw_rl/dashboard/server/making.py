@@ -15,7 +15,7 @@ from openclaw_rl.release.asking import VersionAsking
 from openclaw_rl.views.rows import open_rows
 from openclaw_rl.views.tokens import TokenTexts
 from openclaw_rl.wiring.foundation import Foundation
-from openclaw_rl.wiring.learning import ReleaseParts
+from openclaw_rl.wiring.learning import JudgingParts, ReleaseParts
 from openclaw_rl.wiring.serving import ServingParts
 
 
@@ -23,13 +23,13 @@ def make_page(
     foundation: Foundation,
     serving: ServingParts,
     releasing: ReleaseParts,
+    judging: JudgingParts | None,
     lessons: LearningStore,
     commands: AdminCommands,
     *,
     loaded: LoadedConfig | None,
-    learns: bool,
 ) -> Page:
-    """`loaded` says where each setting comes from, if anybody knows."""
+    """`loaded` says where each setting comes from, if anybody knows; `judging` None: this server does not learn."""
     config = foundation.config
     owner = serving.keys.key({"authorization": f"Bearer {serving.secret}"})
     return Page(
@@ -48,7 +48,9 @@ def make_page(
             tokens=cache(partial(TokenTexts.find, config.model)),
             metrics=serving.metrics,
             model=config.model.served_name or foundation.model.name,
-            learns=learns,
+            learns=judging is not None,
+            num_running=lambda: serving.gateway.sessions.num_running,
+            num_spent=lambda: None if judging is None else judging.num_spent,
         )
     )
 

@@ -36,4 +36,8 @@ class PageParts:
     metrics: Metrics
     model: str
     learns: bool
+    num_running: Callable[[], int]
+    """Answers under way."""
+    num_spent: Callable[[], int | None]
+    """Votes of the judge's daily budget that are spent."""
     started_at: float = field(default_factory=time.time)

@@ -49,8 +49,10 @@ class Speed:
         return self._told
 
 
-def tell_engines(host: EngineHost, metrics: Metrics, rate: Speed, memory: Mapping[str, int]) -> tuple[EngineTold, ...]:
-    """Each of them; several that answer as one share a rate."""
+def tell_engines(
+    host: EngineHost, metrics: Metrics, rate: Speed, memory: Mapping[str, int], *, num_running: int
+) -> tuple[EngineTold, ...]:
+    """Each of them; several that answer as one share a rate. `num_running`: answers under way, of them all."""
     state, tokens_per_s = host.state, rate.of(metrics.registry.get_sample_value(_SAMPLED) or 0.0)
     facts = ("", "", ()) if state is None else (state.device, state.model, state.versions)
     if isinstance(host, EngineGroup):
@@ -77,7 +79,7 @@ def tell_engines(host: EngineHost, metrics: Metrics, rate: Speed, memory: Mappin
             device=facts[0],
             model=facts[1],
             versions=facts[2],
-            num_running=None,
+            num_running=num_running,
             num_restarts=host.num_restarts,
             tokens_per_s=tokens_per_s,
             memory_bytes=memory.get("engine"),

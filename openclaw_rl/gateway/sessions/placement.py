@@ -169,6 +169,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open) + len(self._away)
 
+    @property
+    def num_running(self) -> int:
+        """Answers under way. Safe to ask from any thread."""
+        return sum(home.num_running for home in tuple(self._open.values()))
+
     def restore(self, outline: SessionOutline) -> None:
         """Puts a session from the store back into the index: at start, when it is needed, or when a client names it."""
         session = outline.session

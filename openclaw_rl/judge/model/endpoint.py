@@ -224,6 +224,14 @@ class EndpointAsker:
                 return f" ({code})"
         return ""
 
+    @property
+    def num_spent(self) -> int | None:
+        """Votes of the daily budget that are spent; None: there is no budget. Safe to ask from any thread."""
+        if self._budget is None:
+            return None
+        since = self._clock() - _DAY_S
+        return sum(at > since for at in tuple(self._asked_at))
+
     def _spend(self) -> None:
         """Takes one vote off the budget of the last 24 hours."""
         if self._budget is None:

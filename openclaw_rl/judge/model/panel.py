@@ -45,6 +45,14 @@ class Remembering(Protocol):
     def forget(self) -> None: ...
 
 
+@runtime_checkable
+class Budgeted(Protocol):
+    """An asker, or a judge over one, whose votes cost; None: nobody limits them."""
+
+    @property
+    def num_spent(self) -> int | None: ...
+
+
 class PanelJudge:
     """`protocols.Judge` over an asker, which it closes.
 
@@ -69,6 +77,10 @@ class PanelJudge:
         self._threshold = consensus_threshold
         self._max_candidates = max_candidates
         self._nonce = nonce or partial(nonce_of, secret=secrets.token_bytes(32))
+
+    @property
+    def num_spent(self) -> int | None:
+        return self._asker.num_spent if isinstance(self._asker, Budgeted) else None
 
     async def judge(self, evidence: Evidence) -> Verdict:
         """Both questions; a score without hints where only the second one got no valid answer."""

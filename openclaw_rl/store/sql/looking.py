@@ -272,10 +272,11 @@ def episode_tallies(connection: Connection) -> list[EpisodeTally]:
 
 
 def kept(connection: Connection, user: str) -> KeptCounts:
-    """How much is stored of one user."""
+    """How much is stored of one user; a version is there as long as its weights are."""
     sessions = select(func.count()).select_from(schema.session).where(_session.user == user)
     turns = select(func.count()).select_from(schema.turn).join(schema.session, _session.id == _turn.session)
-    versions = select(func.count()).select_from(schema.version).where(_version.line == user)
+    versions = select(func.count()).select_from(schema.version)
+    versions = versions.where(_version.line == user, _version.weights.is_not(None))
     return KeptCounts(
         num_sessions=connection.scalar(sessions) or 0,
         num_turns=connection.scalar(turns.where(_session.user == user)) or 0,

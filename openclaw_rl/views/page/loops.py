@@ -44,8 +44,10 @@ def read_stages(
     )
 
 
-def read_judge(rows: ReadStore, config: Config, *, learns: bool) -> tuple[JudgeTold, Unscored]:
-    """Who judges, and how of late; and what `doctor` makes its remark of."""
+def read_judge(
+    rows: ReadStore, config: Config, *, learns: bool, num_spent: int | None = None
+) -> tuple[JudgeTold, Unscored]:
+    """Who judges, and how of late; and what `doctor` makes its remark of. `num_spent`: of the daily budget."""
     places = rows.heard_part(None, after=None, limit=_JUDGED)
     traces = rows.traces([(one.session, one.index) for one in places])
     judgements = [one.judgement for one in traces.values() if one.judgement is not None]
@@ -62,6 +64,7 @@ def read_judge(rows: ReadStore, config: Config, *, learns: bool) -> tuple[JudgeT
         agreement=agreement(judgements),
         sureness=unscored.sureness,
         budget=settings.judge_daily_budget,
+        spent=num_spent,
     )
     return told, unscored
 

@@ -30,8 +30,8 @@ class EngineTold:
     device: str
     model: str
     versions: tuple[str, ...]
-    num_running: int | None
-    """Requests that it computes; null where only one engine runs, which does not tell."""
+    num_running: int
+    """What it computes: requests of one of several engines; answers under way where there is only one."""
     num_restarts: int
     tokens_per_s: float | None
     """Sampled tokens a second, of all engines together, since the machine was looked at before; null: not yet known."""
@@ -65,7 +65,9 @@ class JudgeTold:
     """The share of votes for a score that agree with the verdict they came to, 0 to 1."""
     sureness: float | None
     budget: int | None
-    """Calls of the judge's endpoint that a day allows; null: no limit."""
+    """Votes of the judge's endpoint that 24 hours allow; null: no limit."""
+    spent: int | None
+    """How many of them are spent; null where there is no limit, or no such judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,6 +115,15 @@ def test_no_more_sessions_are_open_than_the_limit_allows() -> None:
     assert talk.exchange(user("three")).opened
 
 
+def test_answers_under_way_are_counted() -> None:
+    talk = Talk()
+    talk.exchange(user("one"))
+    assert talk.sessions.num_running == 0
+    talk.ask(user("two"))
+    talk.ask(user("three"))
+    assert talk.sessions.num_running == 2
+
+
 def test_a_session_without_a_name_never_gets_one_that_a_client_has_given() -> None:
     talk = Talk()
     named = talk.exchange(user("mine"), key="s1", answer=TELLING)

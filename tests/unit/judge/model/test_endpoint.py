@@ -367,7 +367,9 @@ async def test_the_budget_of_a_day(server: Server) -> None:
         with pytest.raises(AskFailed, match=r"the daily budget of 2 votes is spent; the next is due in 23.0 h"):
             await ask(asker, seed=2)
         assert await ask(asker, seed=0) == GOOD, "what is remembered costs nothing"
+        assert PanelJudge(asker).num_spent == 2
         now += 23 * 3600
+        assert PanelJudge(asker).num_spent == 1
         await ask(asker, seed=2)
         with pytest.raises(AskFailed, match="budget"):
             await ask(asker, seed=3)
