@@ -19,7 +19,7 @@ from openclaw_rl.train.local import LocalTrainer, LocalWeights
 from openclaw_rl.train.wire import Order, Report, read_order, read_report, write_order, write_report
 from openclaw_rl.train.worker.__main__ import NICENESS
 from openclaw_rl.train.worker.trainer import TorchTrainer
-from openclaw_rl.types import ScoreOrder, ScoreReport, StepReport, VersionSpan, WeightsRef
+from openclaw_rl.types import Json, ScoreOrder, ScoreReport, StepReport, VersionSpan, WeightsRef
 from tests.factories.orders import exercise, order, sample, weights_of
 from tests.tiny import build_tiny_model
 
@@ -75,7 +75,8 @@ async def test_after_the_second_death_over_an_order_parts_are_smaller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    process = LocalTrainer(build_tiny_model(tmp_path / "model"), tmp_path, {"threads": 1, "gpu_ids": [1, 0], "device": "cpu"})
+    options: dict[str, Json] = {"threads": 1, "gpu_ids": [1, 0], "device": "cpu"}
+    process = LocalTrainer(build_tiny_model(tmp_path / "model"), tmp_path, options)
     try:
         monkeypatch.setenv("OPENCLAW_RL_CRASH_AT", "trainer.ordered")
         first = await carried_out(process, tmp_path)
