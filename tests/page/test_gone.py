@@ -16,7 +16,7 @@ REPLIES = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("gone")
     script = write_script(folder / "script.json", REPLIES)
