@@ -35,10 +35,6 @@ class Script:
 _NO_GUI = Script(
     refused="GUI agents come later: this release trains terminal, SWE and tool-call agents (`openclaw-rl env list`)"
 )
-_NO_FIREWORKS = Script(
-    refused="Fireworks comes later: this release trains here, or on Tinker (`deploy_to_tinker.sh`); start it with "
-    "`openclaw-rl up`, which serves and trains"
-)
 
 SCRIPTS: Mapping[str, Script] = {
     "run_qwen3_4b_openclaw_topk_select.sh": Script(config="qwen3-4b-topk-select.yaml"),
@@ -57,7 +53,7 @@ SCRIPTS: Mapping[str, Script] = {
     "run_swe_agent.sh": Script(command=("env", "run", "swe")),
     "run_toolcall_agent.sh": Script(command=("env", "run", "toolcall")),
     "deploy_to_tinker.sh": Script(command=("up", "training.backend=tinker")),
-    "deploy_to_fireworks.sh": _NO_FIREWORKS,
+    "deploy_to_fireworks.sh": Script(command=("up", "training.backend=fireworks")),
 }
 
 FLAGS: Mapping[str, str] = {

@@ -147,6 +147,11 @@ def _cloud_refusals(config: Config) -> Iterator[str]:
             "training.backend = tinker: it needs a key; set TINKER_API_KEY to yours, from Tinker's console, or to any "
             "word that begins with tml- for a server of your own"
         )
+    elif training == "fireworks" and config.training.fireworks_api_key is None:
+        yield (
+            "training.backend = fireworks: it needs a key; set FIREWORKS_API_KEY to one of yours that may train, from "
+            "Fireworks' console"
+        )
     prices = (cloud.price_prefill, cloud.price_sample, cloud.price_train)
     if cloud.daily_budget is not None and None in prices:
         yield (

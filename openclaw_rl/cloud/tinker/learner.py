@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from openclaw_rl.cloud.link import Link
 from openclaw_rl.cloud.service import Floats, Form, Gradient, Move, Passage, Policy, Used
-from openclaw_rl.cloud.tinker.connection import TinkerLink
 from openclaw_rl.errors import CloudError
 
 _SAMPLER, _STATE = "sampler_weights", "weights"
@@ -23,7 +23,7 @@ _NORMS = ("unclipped_grad_l2", "grad_norm", "grad_l2")
 class TinkerLearner:
     """One run; `begin` makes another."""
 
-    def __init__(self, connection: TinkerLink) -> None:
+    def __init__(self, connection: Link) -> None:
         self._connection = connection
         self._service: Any = None
         self._client: Any = None
@@ -161,5 +161,5 @@ def state_of(uri: str) -> str:
 
 
 def _matrix(output: Mapping[str, Any], num_rows: int) -> Floats:
-    found: Floats = np.asarray(output["logprobs"]._numpy, dtype=np.float32).reshape(num_rows, -1)
+    found: Floats = np.asarray(output["logprobs"].to_numpy(), dtype=np.float32).reshape(num_rows, -1)
     return found
