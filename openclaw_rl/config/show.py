@@ -107,7 +107,8 @@ def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
 def _of_others(engine: EngineConfig) -> Iterator[str]:
     """What only a server of others follows, where the engine is none."""
     plain = EngineConfig()
-    for name in ("url", "port", "api_key", "served_model", "adapter_dir"):
+    names = ("url", "port", "api_key", "adapter_dir")
+    for name in names if engine.type in CLOUDS else (*names, "served_model"):  # a service has names of its own
         if (value := getattr(engine, name)) != getattr(plain, name):
             shown = HIDDEN if name == "api_key" else mask_passwords(str(value))
             yield (
