@@ -28,6 +28,9 @@ waits for a place that does not come."""
 class Link(ABC):
     """The way to one service."""
 
+    sdk: Any
+    """The module, which was imported in this process alone."""
+
     def __init__(self, access: Access) -> None:
         self.access = access
         self._heard_at = time.monotonic()

@@ -11,23 +11,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from openclaw_rl.cloud.fireworks.connection import FireworksLink
+from openclaw_rl.cloud.passes import Passes
 from openclaw_rl.cloud.service import Floats, Form, Passage
-from openclaw_rl.cloud.tinker.learner import TinkerLearner
 from openclaw_rl.errors import CloudError
 
 _SCHEME = "fireworks://"
 
 
-class FireworksLearner(TinkerLearner):
+class FireworksLearner(Passes):
     """One run in a session of its own; `begin` makes another."""
 
     def __init__(self, link: FireworksLink) -> None:
         super().__init__(link)
-        self._link = link
+        self._way = link
+        self._service: Any = None
 
     async def begin(self, parent: str | None, form: Form) -> None:
         await self.close()
-        link, base_model = self._link, self._link.access.base_model
+        link, base_model = self._way, self._way.access.base_model
         service = self._service = await link.session()
         if parent is None:
             self._client = await link.asked(
@@ -61,7 +62,7 @@ class FireworksLearner(TinkerLearner):
     async def close(self) -> None:
         service, self._service, self._client = self._service, None, None
         if service is not None:
-            await self._link.end(service)
+            await self._way.end(service)
 
 
 async def resumed(link: FireworksLink, session: Any, weights: str) -> Any:
