@@ -78,6 +78,8 @@ class Abilities:
     """It has the clipped policy loss of its own: one pass instead of two."""
     scaled_logprobs: bool = True
     """What it says of sampled tokens is of softmax(logits / T)."""
+    alternatives: int = 20
+    """As many likely tokens are said of each that is drawn."""
     sdk: str = ""
     """The version of the SDK that spoke to it."""
 

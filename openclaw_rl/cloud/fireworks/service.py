@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ _log = logging.getLogger(__name__)
 _SOME_IDS = (1, 2, 3, 4)
 """Of every vocabulary."""
 _SAME = 1e-3
+_ALTERNATIVES = (20, 8, 5)
 _WINDOW = 32768
 """engine.context_window says a smaller one."""
 
@@ -90,6 +92,7 @@ class FireworksService:
             wide_targets=is_wide,
             policy_loss=has_policy,
             scaled_logprobs=not prompt or await self._is_scaled(sampler),
+            alternatives=await self._alternatives(sampler),
             sdk="fireworks-ai",
         )
 
@@ -101,6 +104,13 @@ class FireworksService:
             await learner.policy([policy], clip_low=0.2, clip_high=0.28)
         except KeyError as error:
             raise CloudError("its policy loss says no log-probs", kind="refused") from error
+
+    async def _alternatives(self, sampler: FireworksSampler) -> int:
+        for num in _ALTERNATIVES:
+            how = Sampling(max_tokens=1, temperature=0.0, top_logprobs=num)
+            if await _can(partial(sampler.draw, None, _SOME_IDS, how, stop_ids=())):
+                return num
+        return 0
 
     async def _is_scaled(self, sampler: FireworksSampler) -> bool:
         """Whether a sampled token has another log-prob at another temperature than the same token in a prompt has."""

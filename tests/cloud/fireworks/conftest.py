@@ -34,4 +34,4 @@ def service(_running: LocalFireworks, monkeypatch: pytest.MonkeyPatch) -> Iterat
         _running.start()
     yield _running
     if _running.process is not None:
-        _running.order(down=False, faults=[], loading=1, without=[])
+        _running.order(down=False, faults=[], loading=1, most=20, without=[])

@@ -11,7 +11,7 @@ import pytest
 
 from openclaw_rl.store import StoreReader
 from tests.cloud.fireworks.services import KEY, LocalFireworks
-from tests.cloud.test_cycle import correct, live, refused, settings_of
+from tests.cloud.test_cycle import ASKED, correct, live, refused, settings_of
 from tests.server import Server
 
 
@@ -79,10 +79,14 @@ def test_what_cannot_be_is_one_sentence(server: Server, service: LocalFireworks)
 def test_without_likely_tokens_it_is_said_and_hints_teach_token_by_token(
     server: Server, service: LocalFireworks
 ) -> None:
-    service.order(without=["likely"])
+    service.order(without=["likely"], most=5)
     server.env["OPENCLAW_RL_CRASH_AT"] = "train.reported"
     server.start()
-    assert "hints are distilled token by token" in (server.data_dir / "output.txt").read_text()
+    told = (server.data_dir / "output.txt").read_text()
+    assert "hints are distilled token by token" in told
+    assert "the gate estimates entropy from those" in told
+    answer = server.chat(ASKED, max_tokens=4, logprobs=True, top_logprobs=8)
+    assert answer.status_code == 400, "no more than the service says"
     before = len(service.diary("save"))
     correct(server)
     assert server.process is not None

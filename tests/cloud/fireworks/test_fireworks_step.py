@@ -63,8 +63,9 @@ async def test_what_it_can_do_is_tried(there: FireworksService, service: LocalFi
     before = len(service.diary("session"))
     found = await there.survey()
     assert replace(found, context_window=ALL.context_window, sdk="") == ALL
-    service.order(without=["likely", "ppo", "wide"])
+    service.order(without=["likely", "ppo", "wide"], most=5)
     found = await there.survey()
+    assert found.alternatives == 5
     assert (found.likely_tokens, found.policy_loss, found.wide_targets) == (False, False, False)
     assert found.prompt_logprobs
     ended = {one["session"] for one in service.diary("end")}

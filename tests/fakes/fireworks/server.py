@@ -4,8 +4,8 @@
 
 States and the diary of what was computed survive a restart; sessions, runs and snapshots for samplers do not. What goes
 wrong is ordered at POST /control: {"down": true} answers nothing, {"faults": [{"route": "optim_step", "status": 429,
-"times": 2}]} refuses, {"loading": 2} answers so many questions to a fresh snapshot with 425, "without": ["echo",
-"likely", "wide", "ppo", "account"] cannot do these things.
+"times": 2}]} refuses, {"loading": 2} answers so many questions to a fresh snapshot with 425, "most": 5 says so
+many likely tokens, "without": ["echo", "likely", "wide", "ppo", "account"] cannot do these things.
 """
 
 from __future__ import annotations
@@ -286,8 +286,10 @@ class Service:
             raise _refused(425, "the snapshot is being loaded")
         if "echo" in self.without and asked.get("echo"):
             raise _refused(400, "echo is not supported")
-        if "likely" in self.without and asked.get("top_logprobs"):
-            raise _refused(400, "top_logprobs is not supported")
+        if "likely" in self.without and asked.get("echo") and asked.get("top_logprobs"):
+            raise _refused(400, "top_logprobs is not supported with echo")
+        if asked.get("top_logprobs", 0) > self.control.get("most", 20):
+            raise _refused(400, "top_logprobs is too large")
         if len(asked["prompt"]) + asked["max_tokens"] > self.model.window + 1:
             raise _refused(400, "the prompt and max_tokens exceed the context window")
         choice = await asyncio.get_running_loop().run_in_executor(self.worker, self._said, asked, name)
