@@ -72,9 +72,9 @@ test-cloud: setup cloud-sdk  ## run training on services: their real SDKs agains
 
 # A folder beside ours, for workers' PYTHONPATH: what an SDK brings never changes what we were tested with.
 cloud-sdk:  ## install the SDKs of training services into ~/.cache/openclaw-rl/cloud, once
-	@test -e $(CLOUD)/complete || $(MAKE) --no-print-directory $(CLOUD)/complete
+	@test -e $(CLOUD)/complete-2 || $(MAKE) --no-print-directory $(CLOUD)/complete-2
 
-$(CLOUD)/complete:
+$(CLOUD)/complete-2:
 	rm -rf $(CLOUD) && mkdir -p $(CLOUD)
 	sed -n 's/^\([A-Za-z0-9._-]*==[^ ]*\).*/\1/p' requirements.lock > $(CLOUD)/constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --target $(CLOUD)/tinker -c $(CLOUD)/constraints.txt 'tinker>=0.36,<0.39'
