@@ -1,3 +1,3 @@
 #!/bin/bash
-# Training on Fireworks: refused until that backend is there.
+# Policy, teachers and training on Fireworks; the gateway and everything that is learned stay here.
 source "$(dirname "$0")/launch.sh"

@@ -35,10 +35,6 @@ class Script:
 _NO_GUI = Script(
     refused="GUI agents come later: this release trains terminal, SWE and tool-call agents (`openclaw-rl env list`)"
 )
-_NO_FIREWORKS = Script(
-    refused="Fireworks comes later: this release trains here, or on Tinker (`deploy_to_tinker.sh`); start it with "
-    "`openclaw-rl up`, which serves and trains"
-)
 
 SCRIPTS: Mapping[str, Script] = {
     "run_qwen3_4b_openclaw_topk_select.sh": Script(config="qwen3-4b-topk-select.yaml"),
@@ -57,8 +53,10 @@ SCRIPTS: Mapping[str, Script] = {
     "run_swe_agent.sh": Script(command=("env", "run", "swe")),
     "run_toolcall_agent.sh": Script(command=("env", "run", "toolcall")),
     "deploy_to_tinker.sh": Script(command=("up", "training.backend=tinker")),
-    "deploy_to_fireworks.sh": _NO_FIREWORKS,
+    "deploy_to_fireworks.sh": Script(command=("up", "training.backend=fireworks")),
 }
+
+_SERVICES = ("deploy_to_tinker.sh", "deploy_to_fireworks.sh")
 
 FLAGS: Mapping[str, str] = {
     "--eps-clip": "training.ppo_clip_ratio",
@@ -152,11 +150,22 @@ def translate(script: str, arguments: Sequence[str]) -> list[str]:
             raise ConfigError(f"{script}: --lr-warmup-samples {warmup} is no number of samples")
         batch_size = load_config(files, overrides=settings).config.training.batch_size
         settings.append(f"training.warmup_steps={math.ceil(int(warmup) / batch_size)}")
+    if script in _SERVICES:
+        settings = [word for word in settings if not _is_ours_to_leave_out(script, word)]
     command, *fixed = found.command
     rooms = [word for word in fixed if "=" not in word]
     fixed = [word for word in fixed if "=" in word]
     named = [word for file in files for word in ("--config", str(file))]
     return [command, *rooms, *passed, *named, *fixed, *settings]
+
+
+def _is_ours_to_leave_out(script: str, setting: str) -> bool:
+    """A service has its own number of GPUs: it is said that ours counts for nothing."""
+    name, _, value = setting.partition("=")
+    if name != "training.gpu_ids":
+        return False
+    sys.stderr.write(f"{script}: --gpus {value} is left out: the service chooses its GPUs, and charges by the token\n")
+    return True
 
 
 def _split(script: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[str], list[str]]:

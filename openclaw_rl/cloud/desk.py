@@ -44,15 +44,19 @@ class ServiceDesk:
     @classmethod
     def of(cls, config: Config) -> ServiceDesk:
         training, cloud = config.training, config.training.cloud
-        assert training.backend == "tinker", "nobody asks otherwise"
-        url, key = training.tinker_url, training.tinker_api_key
+        if training.backend == "fireworks":
+            url, key, project = training.fireworks_url, training.fireworks_api_key, None
+        else:
+            assert training.backend == "tinker", "nobody asks otherwise"
+            url, key, project = training.tinker_url, training.tinker_api_key, training.tinker_project_id
         return cls(
             access=Access(
                 service=training.backend,
                 base_model=config.engine.served_model or config.model.name,
                 url=None if url is None else url.rstrip("/"),
-                project=training.tinker_project_id,
+                project=project,
                 patience_s=config.engine.wait_s,
+                likely=max(training.top_k, training.teacher_top_k),
             ),
             key="" if key is None else key.get_secret_value(),
             folder=config.store.data_dir / "cloud",

@@ -21,9 +21,12 @@ from openclaw_rl.types.checks import require
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-ServiceName = Literal["tinker"]
+ServiceName = Literal["tinker", "fireworks"]
 
-KEY_VARIABLES: Mapping[ServiceName, str] = {"tinker": "TINKER_API_KEY"}
+KEY_VARIABLES: Mapping[ServiceName, str] = {
+    "tinker": "TINKER_API_KEY",
+    "fireworks": "FIREWORKS_API_KEY",
+}
 """Where a worker finds the key: arguments are seen by all users."""
 
 
@@ -38,6 +41,8 @@ class Access:
     project: str | None = None
     patience_s: float = 60.0
     """How long a service that does not answer is waited for."""
+    likely: int = 2
+    """As many likely tokens of a place will be asked for at once."""
 
     @property
     def place(self) -> str:
@@ -73,6 +78,8 @@ class Abilities:
     """It has the clipped policy loss of its own: one pass instead of two."""
     scaled_logprobs: bool = True
     """What it says of sampled tokens is of softmax(logits / T)."""
+    alternatives: int = 20
+    """As many likely tokens are said of each that is drawn."""
     sdk: str = ""
     """The version of the SDK that spoke to it."""
 

@@ -35,7 +35,6 @@ JudgeChain = Annotated[tuple[JudgeName, ...], BeforeValidator(_as_chain), Field(
 """One name, or several in the order in which they are asked."""
 
 _ONE_GPU = "this release judges and teaches on one GPU, or on a CPU (engine.device=cpu)"
-_NO_FIREWORKS = "this release trains here, or on Tinker"
 
 
 class MessageClassification(Section):
@@ -199,12 +198,10 @@ class TrainingConfig(Section):
     preset: Literal["default", "reference"] = setting(
         "default", "Our recipe, or the published one, formula for formula: it sets the defaults of the keys below."
     )
-    backend: Literal["local", "fsdp", "tinker", "fireworks"] = limited(
+    backend: Literal["local", "fsdp", "tinker", "fireworks"] = setting(
         "local",
-        "Where the trainer runs: one process here, one for each GPU of one machine or several with FSDP2, or tinker, "
-        "which serves what it trains and chooses engine.type.",
-        _NO_FIREWORKS,
-        also=("fsdp", "tinker"),
+        "Where the trainer runs: one process here, one for each GPU of one machine or several with FSDP2, or tinker or "
+        "fireworks, which serve what they train and choose engine.type.",
     )
     load_path: FsPath | None = setting(
         None, "Weights to serve and train, apart from model.checkpoint_path, which then has the tokenizer."
@@ -424,7 +421,8 @@ class TrainingConfig(Section):
     tinker_url: Url | None = setting(
         None, "A server of others that speaks Tinker's protocol, such as http://10.0.0.5:8000; null = Tinker itself."
     )
-    fireworks_api_key: Secret | None = limited(None, "Key of the Fireworks backend.", _NO_FIREWORKS)
+    fireworks_api_key: Secret | None = setting(None, "Key of the Fireworks backend.")
+    fireworks_url: Url | None = setting(None, "Where Fireworks is asked; null = https://api.fireworks.ai.")
     cloud: CloudConfig = Field(default_factory=CloudConfig)
 
     @property

@@ -49,7 +49,7 @@ _PUBLISHED: Mapping[str, Any] = {
     "save_every": 100,
 }
 _OURS_WITHOUT_ADAPTER: Mapping[str, Any] = {**_AS_FOR_PEOPLE, "learning_rate": 1e-5, "num_epochs": 1}
-_CLOUDS = ("tinker",)
+_CLOUDS = ("tinker", "fireworks")
 """Backends that serve what they train."""
 _PUBLISHED_ADAPTER: Mapping[str, Any] = {"lora_rank": 64, "lora_alpha": 64.0, "num_epochs": 2}
 

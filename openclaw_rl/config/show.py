@@ -16,9 +16,6 @@ from openclaw_rl.config.text import write_yaml
 from openclaw_rl.config.tree import CLOUDS, FOREIGN_ENGINES, Config, EngineConfig
 from openclaw_rl.errors import ConfigError
 
-_NAMED_BY = {service: {"served_model"} for service in CLOUDS}
-"""A service is asked for its base model by this name."""
-
 _LEARNING = ("evaluation.", "training.", "release.", "rollout.")
 
 
@@ -110,8 +107,8 @@ def _engine_refusals(config: Config, *, learn: bool) -> Iterator[str]:
 def _of_others(engine: EngineConfig) -> Iterator[str]:
     """What only a server of others follows, where the engine is none."""
     plain = EngineConfig()
-    useless = {"url", "port", "api_key", "served_model", "adapter_dir"} - _NAMED_BY.get(engine.type, set())
-    for name in sorted(useless):
+    names = ("url", "port", "api_key", "adapter_dir")
+    for name in names if engine.type in CLOUDS else (*names, "served_model"):  # a service has names of its own
         if (value := getattr(engine, name)) != getattr(plain, name):
             shown = HIDDEN if name == "api_key" else mask_passwords(str(value))
             yield (
@@ -150,6 +147,11 @@ def _cloud_refusals(config: Config) -> Iterator[str]:
         yield (
             "training.backend = tinker: it needs a key; set TINKER_API_KEY to yours, from Tinker's console, or to any "
             "word that begins with tml- for a server of your own"
+        )
+    elif training == "fireworks" and config.training.fireworks_api_key is None:
+        yield (
+            "training.backend = fireworks: it needs a key; set FIREWORKS_API_KEY to one of yours that may train, from "
+            "Fireworks' console"
         )
     prices = (cloud.price_prefill, cloud.price_sample, cloud.price_train)
     if cloud.daily_budget is not None and None in prices:

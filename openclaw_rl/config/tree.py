@@ -131,20 +131,18 @@ class SglangConfig(Section):
 
 
 EngineType = Literal["embedded", "scripted", "vllm", "sglang", "tinker", "fireworks"]
-AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted", "vllm", "sglang", "tinker")
+AVAILABLE_ENGINES: tuple[EngineType, ...] = ("embedded", "scripted", "vllm", "sglang", "tinker", "fireworks")
 """The engines of this release."""
 FOREIGN_ENGINES: tuple[EngineType, ...] = ("vllm", "sglang")
 """Servers of others, started here or at a URL."""
-CLOUDS: tuple[EngineType, ...] = ("tinker",)
+CLOUDS: tuple[EngineType, ...] = ("tinker", "fireworks")
 """Services that serve what they trained themselves: engine.type and training.backend are the same."""
 
 
 class EngineConfig(Section):
     """The policy being served."""
 
-    type: EngineType = limited(
-        "embedded", "Which engine samples the tokens.", "Fireworks comes later", also=AVAILABLE_ENGINES[1:]
-    )
+    type: EngineType = setting("embedded", "Which engine samples the tokens.")
     replicas: PositiveInt = setting(
         1, "Engines that are started and answer as one; they share the CPU's threads, or get one of gpu_ids each."
     )

@@ -46,6 +46,7 @@ class EngineKind(NamedTuple):
 
 ENGINES: Mapping[EngineType, EngineKind] = {
     "embedded": EngineKind(EMBEDDED, embedded_host),
+    "fireworks": EngineKind(CLOUD, cloud_host),
     "scripted": EngineKind(SCRIPTED, scripted_host),
     "sglang": EngineKind(foreign(SglangDialect()), sglang_host, FOREIGN_START_TIMEOUT_S, attaches=True),
     "tinker": EngineKind(CLOUD, cloud_host),

@@ -35,9 +35,10 @@ class BadFolder(OpenClawError):
 def export_version(version: Version, target: Path, *, base_model: str, card: str) -> None:
     """Writes the folder; nothing is left of it if it cannot be written. Blocking."""
     if version.weights is not None and version.folder is None:
+        is_tinker = version.weights.uri.startswith("tinker:")
         raise BadFolder(
-            f"{version.label} is at {version.weights.uri}, and only its service has the files: `tinker checkpoint "
-            f"download {version.weights.uri}` fetches them"
+            f"{version.label} is at {version.weights.uri}, and only its service has the files"
+            + (f": `tinker checkpoint download {version.weights.uri}` fetches them" if is_tinker else "")
         )
     if (source := version.folder) is None:
         raise BadFolder(f"the files of {version.label} are gone; `openclaw-rl versions --json` shows which have a path")

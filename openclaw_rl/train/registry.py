@@ -7,6 +7,7 @@ from pathlib import Path
 
 from openclaw_rl.cloud.desk import ServiceDesk
 from openclaw_rl.config import Config
+from openclaw_rl.config.tree import CLOUDS
 from openclaw_rl.errors import ConfigError
 from openclaw_rl.protocols import Trainer, WeightsKeeper
 from openclaw_rl.train.cloud.trainer import CloudTrainer, CloudWeights
@@ -17,7 +18,9 @@ from openclaw_rl.train.losses import check_loss
 TRAINERS: Mapping[str, tuple[Callable[[Config, Path], Trainer], Callable[[Config], WeightsKeeper]]] = {
     "local": (LocalTrainer.of, lambda config: LocalWeights(versions_folder(config))),
     "fsdp": (fsdp_trainer, lambda config: LocalWeights(versions_folder(config))),
-    "tinker": (CloudTrainer.of, lambda config: CloudWeights(versions_folder(config), ServiceDesk.of(config))),
+    **dict.fromkeys(
+        CLOUDS, (CloudTrainer.of, lambda config: CloudWeights(versions_folder(config), ServiceDesk.of(config)))
+    ),
 }
 """By name: how the trainer of a model's folder is made, and what keeps its weights where nobody trains."""
 

@@ -18,6 +18,8 @@ from openclaw_rl.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 
+_WANTED = 8
+"""Alternatives from which the gate estimates entropy."""
 _TYPICAL_TOKENS = 1000
 """Of a turn of an agent, for the estimate at the start; a real step says what it cost."""
 
@@ -56,6 +58,11 @@ async def look_at_service(config: Config, *, learn: bool, say: Callable[[str], N
             f"{desk.access.place} gives no log-probs of given tokens, so that no version could be proved: serve "
             "without learning (`openclaw-rl serve`), or use another server"
         )
+    if learn and not abilities.alternatives:
+        raise ConfigError(
+            f"{desk.access.place} says no likely tokens beside those it draws, so that the gate could not see how sure "
+            "a version is: serve without learning (`openclaw-rl serve`), or use another service"
+        )
     for line in (*_instead(config, abilities), *_money(config, desk)) if learn else ():
         _tell(say, line)
 
@@ -80,6 +87,11 @@ def _instead(config: Config, abilities: Abilities) -> Iterator[str]:
         )
     if not abilities.policy_loss and training.binary_weight:
         yield "The service has no clipped policy loss: scores are trained by a loss of ours, in two passes."
+    if abilities.alternatives < _WANTED:
+        yield (
+            f"The service says {abilities.alternatives} likely tokens of each that it draws: the gate estimates "
+            f"entropy from those instead of {_WANTED}."
+        )
     if not abilities.scaled_logprobs:
         yield (
             "The service says log-probs at temperature 1 whatever it sampled at: importance weights cannot correct "

@@ -25,7 +25,9 @@ def free_port() -> int:
 
 
 class LocalService:
-    """Speaks Tinker's protocol at `url`."""
+    """Speaks Tinker's protocol at `url`; others say another module."""
+
+    name, module, scheme = "tinker", "tests.fakes.tinker.server", "tinker://"
 
     def __init__(self, model: Path, state: Path) -> None:
         self._model = model
@@ -38,14 +40,14 @@ class LocalService:
         return f"http://127.0.0.1:{self.port}"
 
     def access(self, **changes: Any) -> Access:
-        return Access(**{"service": "tinker", "base_model": NAME, "url": self.url, "patience_s": 10.0, **changes})
+        return Access(**{"service": self.name, "base_model": NAME, "url": self.url, "patience_s": 10.0, **changes})
 
     def folder_of(self, uri: str) -> Path:
         """Where it keeps a snapshot."""
-        return self._state / "checkpoints" / uri.removeprefix("tinker://").replace(":", "_")
+        return self._state / "checkpoints" / uri.removeprefix(self.scheme).replace(":", "_")
 
     def start(self) -> None:
-        command = (sys.executable, "-W", "ignore", "-m", "tests.fakes.tinker.server", "--model", str(self._model))
+        command = (sys.executable, "-W", "ignore", "-m", self.module, "--model", str(self._model))
         where = ("--state", str(self._state), "--port", str(self.port), "--name", NAME)
         self.process = subprocess.Popen([*command, *where], stderr=subprocess.DEVNULL)
         until = time.monotonic() + 150

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from transformers import AutoTokenizer
 
 from openclaw_rl.store import StoreReader
 from openclaw_rl.types import TRAINING_PAUSED
@@ -90,6 +91,40 @@ def test_a_correction_goes_live(server: Server, service: LocalService) -> None:
     server.start()
     again = server.chat("What is snow?", max_tokens=8)
     assert again.headers["X-OpenClaw-RL-Version"] == version.label, "what was live is live after a start"
+
+
+def test_what_is_private_is_only_answered(server: Server, service: LocalService, tiny: Path) -> None:
+    """Neither a conversation with X-No-Train nor a turn with a secret is trained on, or read by a teacher."""
+    server.settings += ("store.redact=true",)
+    server.start()
+    before = len(service.diary())
+    private, mail = "my walnut cupboard", "someone@example.org"
+    for said, headers in ((f"Where is {private}?", {"X-No-Train": "session"}), (f"Write to {mail} about rain.", {})):
+        asked = [{"role": "user", "content": said}]
+        first = server.chat(asked, max_tokens=12, headers=headers)
+        assert first.status_code == 200
+        answer = first.json()["choices"][0]["message"]["content"] or "…"
+        following = [{"role": "assistant", "content": answer}, {"role": "user", "content": CORRECTION}]
+        assert server.chat([*asked, *following], max_tokens=12, headers=headers).status_code == 200
+    correct(server)
+    server.wait_until(lambda: bool(live(server)), timeout_s=200.0)
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    asked_of_it = service.diary()[before:]
+
+    def texts(*, learned: bool) -> list[str]:
+        reads = [one for one in asked_of_it if "read" in one]
+        return [
+            str(tokenizer.decode(ids))
+            for one in reads
+            if (one["event"] != "sample" or one["is_scored"]) is learned
+            for ids in one["read"]
+        ]
+
+    answered, learned = texts(learned=False), texts(learned=True)
+    assert any("What is rain?" in one for one in learned), "the ordinary conversation was trained on"
+    for secret in (private, mail):
+        assert any(secret in one for one in answered), "who answers has to read"
+        assert not any(secret in one for one in learned)
 
 
 def test_nothing_is_trained_over_the_budget(server: Server, service: LocalService) -> None:

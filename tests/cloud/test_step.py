@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from openclaw_rl.cloud.bill import Prices, Till
-from openclaw_rl.cloud.service import Abilities, Form, Move
+from openclaw_rl.cloud.service import Abilities, Form, Move, Service
 from openclaw_rl.cloud.tinker.service import TinkerService
 from openclaw_rl.errors import CloudError
 from openclaw_rl.train.cloud.training import CloudTraining
@@ -41,7 +41,7 @@ async def there(service: LocalService) -> AsyncIterator[TinkerService]:
     await made.close()
 
 
-def training_of(there: TinkerService, folder: Path, abilities: Abilities = ALL) -> CloudTraining:
+def training_of(there: Service, folder: Path, abilities: Abilities = ALL) -> CloudTraining:
     prices = Prices(prefill=1.0, sample=2.0, train=3.0)
     return CloudTraining(there, abilities, till=Till(folder / "bill", prices), prices=prices)
 
@@ -232,6 +232,17 @@ async def test_rate_limits_and_broken_connections_are_waited_out(
     report = await training_of(there, tmp_path).step(order_of(*batch(), parent=None), tmp_path / "v1.json")
     one, other = kept(service, calm), kept(service, report)
     assert all(torch.equal(one[name], other[name]) for name in one), "a request that is sent again counts once"
+
+
+async def test_what_is_not_ready_yet_passes(there: TinkerService, service: LocalService) -> None:
+    """Status 425: neither refused for good nor gone, so that whoever asks hears 503, and asks again."""
+    sampler = there.sampler()
+    await sampler.open(None)
+    service.order(faults=[{"route": "asample", "status": 425, "times": 1}])
+    with pytest.raises(CloudError) as early:
+        await sampler.read(None, (1, 2, 3), last=2)
+    assert early.value.kind == "busy"
+    assert (await sampler.read(None, (1, 2, 3), last=2)).logprobs.shape == (2,)
 
 
 async def test_a_service_that_was_started_again_is_asked_in_a_new_session(

@@ -19,7 +19,6 @@ from openclaw_rl.errors import ConfigError
 
 FOLDER = Path(__file__).parents[2] / "launchers"
 REFUSED = [name for name, script in SCRIPTS.items() if script.refused]
-CLOUDS = ["deploy_to_fireworks.sh"]
 
 
 def run(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -60,13 +59,12 @@ def test_a_script_says_which_command_it_runs(script: str) -> None:
 
 @pytest.mark.parametrize("script", REFUSED)
 @pytest.mark.parametrize("arguments", [("--model", "qwen3.5-vl"), ("--gpus", "8", "--dry-run")])
-def test_gui_agents_and_clouds_are_refused_with_a_sentence(script: str, arguments: tuple[str, ...]) -> None:
+def test_gui_agents_are_refused_with_a_sentence(script: str, arguments: tuple[str, ...]) -> None:
     done = run(script, *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
-    what, instead = ("Fireworks comes", "up") if script in CLOUDS else ("GUI agents come", "env list")
-    assert f"{script}: {what} later" in done.stderr
-    assert f"openclaw-rl {instead}" in done.stderr
+    assert f"{script}: GUI agents come later" in done.stderr
+    assert "openclaw-rl env list" in done.stderr
 
 
 def test_tinker_is_deployed_to() -> None:
@@ -80,6 +78,23 @@ def test_tinker_is_deployed_to() -> None:
             update={"training": config.training.model_copy(update={"tinker_api_key": SecretStr("tml-mine")})}
         )
     )
+
+
+def test_fireworks_is_deployed_to() -> None:
+    done = run("deploy_to_fireworks.sh", "--gpus", "8", "--method", "combine", "--dry-run")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "openclaw-rl up training.backend=fireworks training.method=combine\n",
+    )
+    assert "--gpus 8 is left out: the service chooses its GPUs" in done.stderr
+    config = config_of("deploy_to_fireworks.sh", "--gpus", "8", "--method", "combine")
+    assert (config.training.backend, config.engine.type, config.training.method) == (
+        "fireworks",
+        "fireworks",
+        "combine",
+    )
+    with pytest.raises(ConfigError, match=r"needs a key; set FIREWORKS_API_KEY"):
+        require_available(config)
 
 
 def test_a_python_script_finds_the_projects_own_python(tmp_path: Path) -> None:

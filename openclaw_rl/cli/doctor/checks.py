@@ -12,7 +12,6 @@ from pathlib import Path
 
 from openclaw_rl.cli.connect.clients import BIG_MODEL, Client
 from openclaw_rl.config import EngineConfig
-from openclaw_rl.config.keys import limit_of
 from openclaw_rl.engine.advice import Advice
 from openclaw_rl.model.files import ModelFiles
 from openclaw_rl.store import OLDEST_SQLITE, PostgresFacts
@@ -195,10 +194,7 @@ def check_window(context_window: int, connected: Sequence[Client] = ()) -> Check
 
 
 def check_engine(engine: EngineConfig) -> CheckResult:
-    name, limit = engine.type, limit_of("engine.type")
-    if limit is not None and name not in limit.takes:
-        return broken("engine", f"engine.type = {name}: {limit.why}", limit.advice)
-    return ok("engine", name)
+    return ok("engine", engine.type)
 
 
 def check_advice(advice: Advice) -> CheckResult:

@@ -1,31 +1,21 @@
-"""The SDK's client, its errors as ours, and its waits with an end.
+"""The SDK's client, and its errors as ours.
 
-The SDK tries again for minutes, asks for a result for as long as the network is down, and waits an hour for a payment.
-Here a service that has said nothing to a plain question for `patience_s` is away, and one that asks for money says so
-at once, whatever the SDK still hopes; one that computes may take long, though not for ever. The
-SDK's own telemetry is off: with an error it would send request headers to its makers, and the key is one of them.
+The SDK waits an hour for a payment; here a service that asks for money says so at once. The SDK's own telemetry is off:
+with an error it would send request headers to its makers, and the key is one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import time
 import warnings
-from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from typing import Any
 
+from openclaw_rl.cloud.link import Link, first_line
 from openclaw_rl.cloud.service import Access
 from openclaw_rl.errors import CloudError, ConfigError
 
-_T = TypeVar("_T")
-
-_LOOK_EVERY_S = 2.0
 _LOOK_S = 5.0
-_LONGEST_S = 1800.0
-"""A request that took longer is given up, though the service is there: it was refused for its rate again and again, or
-waits for a place that does not come."""
 _UNPAID = "{place} asks for payment before it goes on (status 402): see its billing page"
 _FROM_STATUS = {401: "key", 403: "key", 402: "billing", 404: "missing", 410: "missing", 429: "busy", 425: "busy"}
 
@@ -45,15 +35,14 @@ def import_sdk() -> Any:
     return tinker
 
 
-class TinkerLink:
+class TinkerLink(Link):
     """One session with a service. `service` is the SDK's client; made again after the service forgot it."""
 
     def __init__(self, access: Access) -> None:
-        self.access = access
+        super().__init__(access)
         self.sdk = import_sdk()
         self._client: Any = None
         self._making = asyncio.Lock()
-        self._heard_at = time.monotonic()
 
     async def client(self) -> Any:
         async with self._making:
@@ -70,53 +59,6 @@ class TinkerLink:
         """The service knows this session no more: the next question makes another."""
         if self._client is client:
             self._client = None
-
-    async def asked(self, call: Callable[[], Any]) -> Any:
-        """What a call of the SDK gives, and what it promises, however it promises it; `CloudError`."""
-
-        async def answer() -> Any:
-            made = await asyncio.to_thread(call)
-            if hasattr(made, "future") and hasattr(made, "result"):
-                return await asyncio.wrap_future(made.future())
-            if isinstance(made, Future):  # older versions of the SDK promise some things so
-                return await asyncio.wrap_future(made)
-            return await made if isinstance(made, Awaitable) else made
-
-        return await self.waited(answer())
-
-    async def waited(self, answer: Awaitable[_T]) -> _T:
-        """An answer, or `away` once the service has been silent for too long."""
-        task, began_at = asyncio.ensure_future(answer), time.monotonic()
-        self._heard_at = max(self._heard_at, time.monotonic() - _LOOK_EVERY_S)
-        try:
-            while True:
-                done, _ = await asyncio.wait((task,), timeout=_LOOK_EVERY_S)
-                if done:
-                    break
-                if await self.is_there():
-                    self._heard_at = time.monotonic()
-                    if self._heard_at - began_at > _LONGEST_S:
-                        raise CloudError(f"{self.access.place} has no place for a request: try later", kind="busy")
-                elif time.monotonic() - self._heard_at > self.access.patience_s:
-                    raise CloudError(
-                        f"{self.access.place} has not answered for {self.access.patience_s:g} s; nothing is lost, and "
-                        "it is asked again later",
-                        kind="away",
-                    )
-            self._heard_at = time.monotonic()
-            return task.result()
-        except CloudError:
-            raise
-        except (CancelledError, asyncio.CancelledError):
-            if task.cancelled():
-                raise CloudError(f"{self.access.place} ended a request", kind="failed") from None
-            raise
-        except Exception as error:
-            raise self.explained(error) from error
-        finally:
-            if not task.done():
-                task.cancel()
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def is_there(self) -> bool:
         """Whether it answers a plain question at all; `CloudError` if it asks for money instead."""
@@ -152,18 +94,18 @@ class TinkerLink:
         if kind == "billing":
             return CloudError(_UNPAID.format(place=place), kind=kind)
         if kind is not None:
-            return CloudError(f"{place}: {_first_line(error)}", kind=kind)
+            return CloudError(f"{place}: {first_line(error)}", kind=kind)
         if status is not None and status >= 500:
             return CloudError(f"{place} fails (status {status}); it is asked again later", kind="away")
         if "poisoned" in str(error):
             return CloudError(f"{place}: an earlier request failed, so that the run begins anew", kind="missing")
         if status is not None:
-            return CloudError(f"{place} refuses a request: {_first_line(error)}", kind="refused")
+            return CloudError(f"{place} refuses a request: {first_line(error)}", kind="refused")
         if isinstance(error, sdk.TinkerError | ValueError | RuntimeError):
             text = str(error)
             gone = "unknown" in text and ("session" in text or "model" in text or "request" in text)
-            return CloudError(f"{place}: {_first_line(error)}", kind="missing" if gone else "failed")
-        return CloudError(f"{place}: {type(error).__name__}: {_first_line(error)}", kind="failed")
+            return CloudError(f"{place}: {first_line(error)}", kind="missing" if gone else "failed")
+        return CloudError(f"{place}: {type(error).__name__}: {first_line(error)}", kind="failed")
 
     async def close(self) -> None:
         client, self._client = self._client, None
@@ -176,7 +118,3 @@ def default_url() -> str:
     from tinker.lib.base_url import resolve_base_url
 
     return str(resolve_base_url(None))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -93,7 +93,8 @@ class CloudEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """One delta, with all of the answer."""
         label, max_tokens = admit(request, await self.state())
-        how = replace(request.sampling, max_tokens=max_tokens)
+        most = min(request.sampling.top_logprobs, self._abilities.alternatives)  # who asks us for more was refused
+        how = replace(request.sampling, max_tokens=max_tokens, top_logprobs=most)
         if bent := [name for name in _SHAPED if name in how.shaping]:
             raise EngineRefused(f"{self._place} does not know {', '.join(bent)}; leave it out", code="not_supported")
         with self._holding(label) as weights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from openclaw_rl.backoff import Backoff
@@ -51,7 +51,7 @@ def cloud_host(
     return Supervisor(
         launch,
         SocketEngine(socket),
-        capabilities=CLOUD,
+        capabilities=replace(CLOUD, top_k=min(CLOUD.top_k, desk.abilities().alternatives)),
         name=name,
         start_timeout_s=config.start_timeout_s or START_TIMEOUT_S,
         wait_s=config.wait_s,

@@ -55,6 +55,8 @@ class CloudTraining:
         self._sampler = service.sampler()
         self._line: tuple[str, str | None, CloudLearner] | None = None
         """The line that is open, the snapshot that its run is at, and the run."""
+        self._latest: CloudLearner | None = None
+        """The run that was begun last: open, or left behind."""
         self._base_answers: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._used = Used()
         """By what this process itself asked samplers."""
@@ -107,6 +109,8 @@ class CloudTraining:
                 learner = self._service.learner()
                 await learner.begin(uri, form)
             told.append(await self._scored(learner, order))
+            if self._line is None or learner is not self._line[2]:
+                await learner.close()
         return ScoreReport(parent=told[0], candidate=told[1], sha256="")
 
     async def _scored(self, learner: CloudLearner, order: ScoreOrder) -> tuple[tuple[float, ...], ...]:
@@ -127,7 +131,9 @@ class CloudTraining:
     async def _run(self, line: str, parent: str | None, form: Form) -> CloudLearner:
         if self._line is not None and self._line[:2] == (line, parent) and parent is not None:
             return self._line[2]
-        learner = self._service.learner()
+        if self._latest is not None:
+            await self._latest.close()
+        learner = self._latest = self._service.learner()
         try:
             await learner.begin(parent, form)
         except CloudError as error:

@@ -191,6 +191,7 @@ class Service:
             run = run_of.run
             assert run is not None
             total, outputs, tokens = 0.0, [], 0
+            read: list[list[int]] = []
             for datum in asked.data:
                 ids = np.frombuffer(b"".join(one.encoded_text.tokens for one in datum.model_input), np.int32).tolist()
                 inputs = {name: _tensor(one) for name, one in datum.loss_fn_inputs.items()}
@@ -205,8 +206,9 @@ class Service:
                 total += float(loss.detach())
                 tokens += len(ids)
                 outputs.append(logprobs.detach())
+                read.append(ids)
             kind = "forward" if asked.forward_only else "backward"
-            self.tell(kind, model=asked.model_id, loss=asked.loss_fn, num=len(asked.data), tokens=tokens)
+            self.tell(kind, model=asked.model_id, loss=asked.loss_fn, num=len(asked.data), tokens=tokens, read=read)
             return _outputs(outputs, {"loss:sum": total})
 
         return self._in_turn(asked.model_id, asked.seq_id, "forward_backward", compute)
@@ -330,7 +332,8 @@ class Service:
             one.stop_reason = pb.STOP_REASON_STOP if why == "stop" else pb.STOP_REASON_LENGTH
             if likely:
                 _fill(one.topk_sampled_logprobs, likely, asked.topk_sample_logprobs)
-            self.tell("sample", prompt=len(ids), said=len(said))
+            is_scored = bool(asked.prompt_logprobs) or asked.target_prompt_logprobs is not None
+            self.tell("sample", prompt=len(ids), said=len(said), read=[ids], is_scored=is_scored)
         if asked.prompt_logprobs or asked.target_prompt_logprobs is not None:
             logprobs = self.model.logprobs(ids, weights)
             told = [float("nan"), *(float(logprobs[at - 1, token]) for at, token in enumerate(ids) if at)]

@@ -1,0 +1,1 @@
+"""Fireworks' serverless LoRA, over the training part of the `fireworks-ai` SDK."""

@@ -1,0 +1,1 @@
+"""A local service that speaks Fireworks' serverless training protocol."""
