@@ -1,6 +1,6 @@
 """How long the page's server side takes with 10,000 turns and 300 versions in the store.
 
-    python -m benchmarks.page [--turns 10000] [--versions 300] [--pages 0]
+    python benchmarks/page.py [--json] [--turns 10000] [--versions 300] [--pages 0]
 
 Fills a store, starts the real server over it on the scripted engine, and asks every list and page as a browser does,
 five times each, with a page open; the slowest counts. With `--pages N` it also streams answers while N pages are open
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from sqlalchemy import Connection
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for its neighbours, when it is run as a script
 
 from openclaw_rl.store import SqliteStore
 from openclaw_rl.store.sql import lessons, steps, tasks
@@ -63,7 +67,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--versions", type=int, default=300)
     parser.add_argument("--pages", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="also print the slowest as one JSON object, last")
     given = parser.parse_args()
+    slowest = 0.0
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder) / "data"
         data_dir.mkdir(mode=0o700)
@@ -74,9 +80,12 @@ def main() -> None:
                 next(events)
                 for path, query in pages(turns, given.versions):
                     times = taken_by(browser, path, query)
+                    slowest = max(slowest, *times)
                     print(f"{statistics.median(times):8.1f} {max(times):8.1f}  {path} {query or ''}")
             if given.pages:
                 beside(server, browser, given.pages)
+    if given.json:
+        print(json.dumps({"turns": given.turns, "versions": given.versions, "slowest_ms": round(slowest, 1)}))
 
 
 def pages(turns: list[str], versions: int) -> Iterator[tuple[str, dict[str, str]]]:
