@@ -42,6 +42,8 @@ def build_root(bubblewrap: int, arguments: list[str]) -> None:
             for descriptor in (processes, tells):
                 os.set_inheritable(descriptor, True)
             os.execve(bubblewrap, command, {})  # noqa: S606 - there is no shell yet
+        except OSError as error:
+            os.write(fails, f"it cannot be started ({error})".encode())
         finally:
             os._exit(127)
     for descriptor in (processes, tells, says, fails, wait):
