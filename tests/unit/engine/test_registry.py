@@ -19,7 +19,7 @@ from openclaw_rl.engine.embedded import __main__ as worker
 from openclaw_rl.engine.embedded.options import EmbeddedOptions
 from openclaw_rl.engine.pool.hosts import replicas
 from openclaw_rl.engine.pool.pool import Pool
-from openclaw_rl.engine.registry import ENGINES, capabilities_of, check_engine, make_host
+from openclaw_rl.engine.registry import ENGINES, capabilities_of, check_engine, make_host, second_engine
 from openclaw_rl.engine.scripted import ScriptedOptions
 from openclaw_rl.engine.worker.life import ProcessLaunch
 from openclaw_rl.engine.worker.supervisor import Supervisor
@@ -198,3 +198,17 @@ def test_nobody_else_asks_which_engine_it_is() -> None:
 
 def test_every_engine_that_settings_offer_is_registered() -> None:
     assert set(ENGINES) == set(AVAILABLE_ENGINES)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        EngineConfig(type="vllm", url="http://a:1"),
+        EngineConfig(type="vllm", urls=("http://a:1", "http://b:1")),
+        EngineConfig(type="tinker"),
+    ],
+    ids=["attached", "several", "service"],
+)
+def test_beside_what_runs_elsewhere_the_second_engine_is_the_embedded_one(first: EngineConfig) -> None:
+    assert second_engine(first, ()).type == "embedded"
+    assert second_engine(EngineConfig(type="vllm"), ()).type == "vllm"
